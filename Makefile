@@ -1,0 +1,41 @@
+# make up     set-up, then the quickstart scenario
+# make test   set-up, then lint and all tests
+# make bench  set-up, then every benchmark
+# make setup  only what is missing: .venv from PyPI, system packages from Debian. Quick when nothing is.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+TESTBED = .venv/bin/testbed
+
+.PHONY: setup up test lint bench clean
+.DELETE_ON_ERROR:
+
+setup: .venv/ready
+	@scripts/install-system-packages
+
+.venv/ready: pyproject.toml constraints.txt
+	test -x .venv/bin/python || $(PYTHON) -m venv .venv
+	.venv/bin/python -m pip install --quiet --constraint constraints.txt setuptools wheel
+	.venv/bin/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
+	touch $@
+
+up: setup
+	$(TESTBED) net up scenarios/quickstart.yaml
+	$(TESTBED) down quickstart
+
+lint: setup
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+
+test: lint
+	@scripts/install-system-packages --tests
+	.venv/bin/pytest
+
+bench: setup
+	@scripts/install-system-packages --bench
+	$(TESTBED) bench network
+	$(TESTBED) bench compressors
+	$(TESTBED) bench transport
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info

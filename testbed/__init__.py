@@ -1,0 +1,3 @@
+"""Which training method is fastest on this network, and why?"""
+
+__version__ = "0.1.0"
