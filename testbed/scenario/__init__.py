@@ -1,0 +1,1 @@
+"""Scenario files: schema, units, loading with file:line errors. Start with `testbed.scenario.load.load`."""

@@ -1,0 +1,116 @@
+"""Scenario files in and out: read, override, validate, and say all that is wrong at once. The commands call it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from testbed.errors import ScenarioError
+from testbed.scenario.base import suggestion
+from testbed.scenario.check import check
+from testbed.scenario.model import Scenario, with_source
+from testbed.scenario.override import assign
+from testbed.scenario.problems import error_of, problems_of
+from testbed.scenario.read import MOST_BYTES, decode, plain_word, read
+from testbed.scenario.source import Keys, Source, as_keys
+
+
+def load(path: str | Path, sets: Sequence[str] = ()) -> Scenario:
+    """The scenario in a file, with "key=value" overrides from the command line. ScenarioError says what is wrong."""
+    file = Path(path)
+    return _scenario(decode(_content(file), str(path)), str(path), file.parent, file.stem, sets)
+
+
+def loads(text: str, name: str = "scenario", sets: Sequence[str] = ()) -> Scenario:
+    """The scenario in a text; `name` stands for the file in messages and names the scenario unless it says itself."""
+    return _scenario(text, name, Path(), Path(name).stem, sets)
+
+
+def dump(scenario: Scenario) -> str:
+    """The scenario as YAML with every default spelt out; loads back to an equal scenario."""
+    return yaml.dump(
+        as_data(scenario), Dumper=_Dumper, default_flow_style=None, sort_keys=False, allow_unicode=True, width=120
+    )
+
+
+def as_data(scenario: Scenario) -> dict[str, Any]:
+    """The scenario as users would write it: plain data with every default spelt out."""
+    data: dict[str, Any] = scenario.model_dump(mode="json", exclude_none=True)
+    return data
+
+
+def validate(data: Mapping[str, Any], source: Source) -> Scenario:
+    """The scenario that plain data describes; ScenarioError lists all that is wrong, with its lines."""
+    try:
+        scenario = with_source(Scenario.model_validate(data), source)
+    except ValidationError as error:
+        raise error_of(problems_of(error, Scenario, data), source) from None
+    if problems := check(scenario):
+        raise error_of(problems, source)
+    return scenario
+
+
+def _content(file: Path) -> bytes:
+    try:
+        with file.open("rb") as stream:
+            return stream.read(MOST_BYTES + 1)
+    except FileNotFoundError:
+        near = sorted(p.name for p in file.parent.glob("*.y*ml")) if file.parent.is_dir() else []
+        raise ScenarioError(f"{file}: no such file{suggestion(file.name, near)}") from None
+    except IsADirectoryError:
+        raise ScenarioError(f"{file}: is a directory, not a scenario file") from None
+    except (OSError, ValueError) as error:
+        raise ScenarioError(f"{file}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _scenario(text: str, file: str, directory: Path, stem: str, sets: Sequence[str]) -> Scenario:
+    document = read(text, file)
+    if document.data is None:
+        raise ScenarioError(f"{file}: is empty; the shortest scenario is:\n  workers: 4\n  methods: [allreduce, dpsgd]")
+    if not isinstance(document.data, dict):
+        raise ScenarioError(f"{file}:1: a scenario is a mapping: keys and values such as workers: 4")
+    data: dict[str, Any] = document.data
+    data.setdefault("name", name_from(stem))
+    overrides: dict[Keys, str] = {}
+    for setting in sets:
+        keys, value = _setting(setting)
+        data = assign(data, keys, value, f"--set {setting}")
+        overrides[keys] = f"--set {setting}"
+    scenario = validate(data, Source(file, directory, document.lines, overrides))
+    if scenario.sweep:
+        from testbed.scenario.sweep import variants  # sweep validates with this module
+
+        variants(scenario)
+    return scenario
+
+
+def _setting(setting: str) -> tuple[Keys, Any]:
+    """ "training.steps=20" → keys and value; the value is read as in the file."""
+    key, equals, text = setting.partition("=")
+    if not equals or not re.fullmatch(r"[\w-]+(\.[\w-]+)*", key.strip()):
+        raise ScenarioError(f"--set {setting}: write key=value, for example --set training.steps=20")
+    return as_keys(key.strip()), read(text, f"--set {setting}").data
+
+
+def name_from(stem: str) -> str:
+    """A scenario's name from its file's: small letters, digits, dashes, at most 40."""
+    return re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")[:40].rstrip("-") or "scenario"
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes what testbed.scenario.read reads back: no aliases, quotes around text that looks like something else."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if plain_word(text) == text else '"')
+
+
+_Dumper.add_representer(str, _text)

@@ -1,0 +1,220 @@
+"""The scenario: the one thing users write, validated. Loading makes it, plan and controller read it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, PrivateAttr, Strict, Tag
+
+from testbed.scenario.base import WHOLE, Choice, Model, Natural, Nothing, Number, Span
+from testbed.scenario.events import Event, RandomEvents, Step
+from testbed.scenario.graphs import WORKER, ErdosRenyi, Gossip, GossipGraph, RandomRegular, Topology, Torus, Tree
+from testbed.scenario.links import Link, LinkOptions, LinkOverride, Trace
+from testbed.scenario.network import Network, RegionMatrix, RegionPair
+from testbed.scenario.source import Keys, Source
+from testbed.scenario.task import ModelChoice, Split, Task
+from testbed.scenario.training import (
+    Compute,
+    MethodChoice,
+    Methods,
+    Milestones,
+    Schedule,
+    Target,
+    Training,
+)
+from testbed.scenario.units import UNLIMITED, Duration, Rate, Share, Size
+
+__all__ = [
+    "UNLIMITED",
+    "WORKER",
+    "Compute",
+    "Docker",
+    "Duration",
+    "ErdosRenyi",
+    "Event",
+    "Gossip",
+    "GossipGraph",
+    "Link",
+    "LinkOptions",
+    "LinkOverride",
+    "MethodChoice",
+    "Milestones",
+    "ModelChoice",
+    "Network",
+    "RandomEvents",
+    "RandomRegular",
+    "Rate",
+    "RegionMatrix",
+    "RegionPair",
+    "Runtime",
+    "Scenario",
+    "Schedule",
+    "Share",
+    "Size",
+    "Split",
+    "Step",
+    "Target",
+    "Task",
+    "Topology",
+    "Torus",
+    "Trace",
+    "Training",
+    "Tree",
+    "Workers",
+]
+
+MOST_WORKERS = 1024
+
+
+def _one_or_more(value: object) -> object:
+    return (value,) if isinstance(value, int) else value
+
+
+_Numbers = Annotated[tuple[Natural, ...], Field(min_length=1)]
+Gpus = Annotated[_Numbers, BeforeValidator(_one_or_more, json_schema_input_type=Natural | _Numbers)]
+Cpus = Annotated[Number, Field(gt=0)]
+
+
+class Workers(Model):
+    """The workers: how many, and what each may use."""
+
+    short: ClassVar[str | None] = "count"
+
+    count: Annotated[int, Strict(), Field(ge=1, le=MOST_WORKERS), WHOLE] | None = Field(
+        default=None, description="How many. They are called w0, w1, … Default: what the topology says."
+    )
+    gpus: Annotated[
+        Annotated[Literal["auto", "one-each", "share", "none"], Tag("name")] | Annotated[dict[str, Gpus], Tag("each")],
+        Discriminator(lambda value: "each" if isinstance(value, dict) else "name"),
+    ] = Field(
+        default="auto",
+        description="auto: one GPU each if there are enough, else shared, else CPU. one-each: stop if there are too "
+        "few. share: all workers use all GPUs in turn. none: CPU only. Or by worker: {w0: 0, w1: [1]}.",
+    )
+    cpus: (
+        Annotated[
+            Annotated[Cpus, Tag("one")] | Annotated[dict[str, Cpus], Tag("each")],
+            Discriminator(lambda value: "each" if isinstance(value, dict) else "one"),
+        ]
+        | None
+    ) = Field(
+        default=None,
+        description="Cores each worker may use, e.g. 1 or 0.5; or by worker, {w0: 2, w1: 0.5}, to make some slow. "
+        "Default: no limit.",
+    )
+    memory: Size | None = Field(default=None, description="Memory each worker may use, e.g. 2gb. Default: no limit.")
+
+
+class Docker(Model):
+    """Workers in Docker containers."""
+
+    image: str = Field(
+        default="host",
+        min_length=1,
+        description="`host` runs this machine's own Python in an empty container: nothing to build or pull. "
+        "Or an image made from containers/.",
+    )
+
+
+class Runtime(Choice):
+    """What isolates a worker."""
+
+    what: ClassVar[str] = "runtime"
+
+    process: Nothing | None = Field(
+        default=None, description="A process in its own network namespace: nothing to install."
+    )
+    docker: Docker | None = Field(
+        default=None, description="A Docker container: own file system, limits, image; e.g. {docker: {image: host}}."
+    )
+
+
+class Scenario(Model):
+    """Workers, the network between them, what they train and the methods to compare."""
+
+    name: str = Field(
+        default="scenario",
+        pattern=r"^[a-z0-9][a-z0-9-]*$",
+        max_length=40,
+        description="For the run's directory and report: small letters, digits and dashes. Default: the file's name.",
+    )
+    workers: Workers = Field(
+        default=Workers(), description="How many workers, e.g. 8; or {count: 8, gpus: one-each, cpus: 1, memory: 2gb}."
+    )
+    network: Network = Field(
+        default=Network(), description="The network between the workers. Default: a ring of links with 5ms and 100mbit."
+    )
+    gossip: Gossip = Field(
+        default=Gossip(),
+        description="Who averages with whom, for gossip methods: a graph's name or mapping, one-peer-exponential, or "
+        "{graph: ring, weights: uniform}. Default: the network's own neighbours.",
+    )
+    task: Task = Field(
+        default=Task.model_validate({}),
+        description="What is trained: a name such as digits, or {model: resnet20, data: cifar10, batch: 32}.",
+    )
+    training: Training = Field(
+        default=Training(), description="Steps, learning rate and target; the same for all methods."
+    )
+    compute: Compute = Field(
+        default=Compute.model_validate("real"),
+        description="real, {step_time: 60ms} or {emulated: 60ms}: how long a gradient takes.",
+    )
+    methods: Methods = Field(description="Methods to compare, e.g. [allreduce, dpsgd, choco: {compressor: sign}].")
+    on_failure: Literal["stop", "continue"] = Field(
+        default="stop",
+        description="When a worker dies: stop the cell (it counts as failed), or continue with the others where the "
+        "method can.",
+    )
+    sweep: dict[str, tuple[Any, ...]] = Field(
+        default={},
+        description="Keys to vary and their values, e.g. network.link.latency: [5ms, 25ms]; all combinations are run.",
+    )
+    repeat: Annotated[int, Strict(), Field(ge=1, le=1000), WHOLE] = Field(
+        default=1, description="Runs of each cell, each with its own seed. 3 or more show the spread."
+    )
+    seed: Annotated[int, Strict(), Field(ge=0, lt=2**63), WHOLE] = Field(
+        default=1, description="Seed of initial models, data order and noise; the same for all methods."
+    )
+    runtime: Runtime = Field(
+        default=Runtime.model_validate("process"), description="process, docker or {docker: {image: host}}."
+    )
+    box: Literal["auto", "host", "uml"] = Field(
+        default="auto",
+        description="Where the emulated network lives: this kernel (host), a User-Mode-Linux guest (uml) for kernels "
+        "without netem, or whichever works (auto).",
+    )
+    deadline: Span = Field(
+        default=Duration(3600),
+        description="Longest time a cell may take. Raise it for long training; lower it in tests.",
+    )
+
+    _source: Source = PrivateAttr(default_factory=Source)
+
+    @property
+    def source(self) -> Source:
+        return self._source
+
+    def where(self, path: str | Keys = "") -> str:
+        """ "file.yaml:12": where a key was written, e.g. where("network.links.1.between")."""
+        return self._source.where(path)
+
+    def resolve(self, file: str) -> Path:
+        """A file that the scenario names, relative to the scenario's own directory."""
+        return self._source.directory / file
+
+    @property
+    def worker_count(self) -> int | None:
+        """The number of workers; None where only a topology's file can tell."""
+        return self.workers.count if self.workers.count is not None else self.network.worker_count
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seed of each repeat."""
+        return tuple(self.seed + number for number in range(self.repeat))
+
+
+def with_source(scenario: Scenario, source: Source) -> Scenario:
+    scenario._source = source
+    return scenario

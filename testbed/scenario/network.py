@@ -1,0 +1,166 @@
+"""The network as the scenario describes it: topology, links, regions, and what changes while training runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
+
+from pydantic import Discriminator, Field, Strict, Tag
+
+from testbed.scenario.base import WHOLE, Model
+from testbed.scenario.events import Event, Nodes
+from testbed.scenario.graphs import WORKER, Topology
+from testbed.scenario.links import Latency, Link, LinkOptions, LinkOverride, Loss, Node
+from testbed.scenario.units import Rate
+
+RegionName = Annotated[str, Field(min_length=1, max_length=40)]
+T = TypeVar("T")
+
+
+def _matrix_or_one(value: object) -> str:
+    return "matrix" if isinstance(value, Mapping) else "one"
+
+
+PerPair = Annotated[
+    Annotated[T, Tag("one")] | Annotated[dict[RegionName, dict[RegionName, T]], Tag("matrix")],
+    Discriminator(_matrix_or_one),
+]
+
+
+class RegionPair(LinkOptions):
+    """Links between two regions (or, naming one region twice, inside that region)."""
+
+    regions: tuple[RegionName, RegionName] = Field(description="The two regions, e.g. [eu, us].")
+
+
+class RegionMatrix(Model):
+    """Links between regions, setting by setting: one value for all pairs, or a matrix `{eu: {us: 80ms, asia: 240ms}}`.
+
+    A pair given once holds for both directions; given both ways round, for one direction each.
+    """
+
+    settings: ClassVar[tuple[str, ...]] = ("latency", "rate", "jitter", "loss", "buffer")
+
+    latency: PerPair[Latency] | None = Field(
+        default=None, description="One way, e.g. {eu: {us: 80ms, asia: 240ms}, us: {asia: 160ms}}."
+    )
+    rate: PerPair[Rate] | None = Field(default=None, description="Of each link, e.g. 100mbit, or {eu: {us: 1gbit}}.")
+    jitter: PerPair[Latency] | None = Field(default=None, description="Standard deviation of the latency.")
+    loss: PerPair[Loss] | None = Field(default=None, description="Share of packets that get lost, e.g. 0.1%.")
+    buffer: PerPair[Latency] | None = Field(
+        default=None, description="Length of the queue, as the time it takes to drain at the rate."
+    )
+
+    def options(self, source: str, target: str) -> LinkOptions:
+        """What holds for packets from one region to another."""
+        given: dict[str, Any] = {}
+        for name in self.settings:
+            value = getattr(self, name)
+            if isinstance(value, dict):
+                value = value.get(source, {}).get(target, value.get(target, {}).get(source))
+            elif source == target:  # one value for all pairs is about links between regions
+                value = None
+            if value is not None:
+                given[name] = value
+        return LinkOptions(**given)
+
+
+def _list_or_mapping(value: object) -> str:
+    return "matrix" if isinstance(value, Mapping | RegionMatrix) else "pairs"
+
+
+Between = Annotated[
+    Annotated[tuple[RegionPair, ...], Tag("pairs")] | Annotated[RegionMatrix, Tag("matrix")],
+    Discriminator(_list_or_mapping),
+]
+
+
+class Network(Model):
+    """The emulated network."""
+
+    topology: Topology | None = Field(
+        default=None,
+        description="Which nodes are linked: a name such as ring, or a mapping such as {torus: 4x4} or "
+        "{file: abilene.graphml}. Default: ring. With regions the default is a switch in each region, its workers "
+        "around it, and links between the regions.",
+    )
+    switches: tuple[Node, ...] = Field(
+        default=(),
+        description="Names of nodes that only forward. Only needed to make a node called like a worker a switch.",
+    )
+    link: Link = Field(
+        default=Link(), description="What every link does unless told otherwise: 5ms and 100mbit by default."
+    )
+    links: tuple[LinkOverride, ...] = Field(
+        default=(),
+        description="Links that differ from the default. Later entries win over earlier ones, and all over regions.",
+    )
+    regions: dict[RegionName, Nodes] = Field(
+        default={},
+        description="Sites, clouds or continents: which workers are in each, e.g. {eu: [w0, w1], us: [w2, w3]}.",
+    )
+    within: LinkOptions | None = Field(
+        default=None,
+        description="Links inside a region. Without a topology: between a worker and its region's switch: two workers "
+        "of a region are twice this latency apart.",
+    )
+    between: Between | None = Field(
+        default=None,
+        description="Links whose ends are in different regions: a list of {regions: [eu, us], latency: 80ms}, "
+        "or a matrix {latency: {eu: {us: 80ms}}, rate: 100mbit}.",
+    )
+    routing: Literal["latency", "hops"] = Field(
+        default="latency",
+        description="Packets between nodes that are not neighbours take the path of least latency or of fewest links.",
+    )
+    mtu: Annotated[int, Strict(), Field(ge=576, le=65521), WHOLE] = Field(
+        default=1500,
+        description="Largest packet in bytes. 9000 is usual inside data centres, 1500 everywhere else.",
+    )
+    congestion: str | None = Field(
+        default=None,
+        pattern=r"^[a-z][a-z0-9_]{0,14}$",
+        examples=["cubic", "bbr", "reno"],
+        description="TCP congestion control of the workers. Default: the host's. Set it when you compare machines: "
+        "bbr and cubic differ much on lossy links.",
+    )
+    events: tuple[Event, ...] = Field(default=(), description="What changes while training runs.")
+
+    @property
+    def graph(self) -> Topology:
+        """The topology, or a ring where it is left out. (Left out with regions, they make the network.)"""
+        return self.topology or Topology.model_validate("ring")
+
+    @property
+    def worker_count(self) -> int | None:
+        """The number of workers, where the network tells it."""
+        if self.topology is None and self.regions:
+            return len({name for members in self.regions.values() for name in members})
+        if self.graph.links:
+            names = {name for pair in self.graph.links for name in pair if name not in self.switches}
+            return sum(WORKER.fullmatch(name) is not None for name in names)
+        return self.graph.size
+
+    def region_of(self, node: str) -> str | None:
+        return next((name for name, members in self.regions.items() if node in members), None)
+
+    def regional(self, source: str, target: str) -> LinkOptions | None:
+        """What regions say about packets from one node to a neighbour; None where they say nothing."""
+        a, b = self.region_of(source), self.region_of(target)
+        if a is None or b is None:
+            return None
+        found = self.within if a == b else None
+        if isinstance(self.between, RegionMatrix):
+            told = self.between.options(a, b)
+            return told if found is None else _over(found, told)
+        for pair in self.between or ():
+            if set(pair.regions) == {a, b}:
+                found = pair if found is None else _over(found, pair)
+        return found
+
+
+def _over(base: LinkOptions, top: LinkOptions) -> LinkOptions:
+    """The settings of top, and where it is silent those of base."""
+    names = LinkOptions.model_fields
+    merged = {name: value for options in (base, top) for name in names if (value := getattr(options, name)) is not None}
+    return LinkOptions(**merged)
