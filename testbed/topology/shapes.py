@@ -1,0 +1,86 @@
+"""What each link does: the scenario's default, the topology's own numbers, regions, overrides; the later ones win."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from testbed.network.shape import Shape
+from testbed.plan import TraceFile
+from testbed.topology.graph import Numbers, Topology, TopologyError, did_you_mean, listing, located, settings
+
+if TYPE_CHECKING:
+    from testbed.scenario.model import Scenario
+
+WORKER_VERBS = ("kill", "restart", "freeze", "slow")
+
+
+@dataclass
+class Direction:
+    """One direction of a link as it comes together."""
+
+    shape: Shape
+    trace: Any = None  # the scenario's Trace
+
+    def lay_over(self, numbers: Numbers) -> None:
+        if not numbers:
+            return
+        self.trace = numbers.get("trace", self.trace)
+        self.shape = replace(self.shape, **{name: value for name, value in numbers.items() if name != "trace"})
+
+
+Directions = Mapping[tuple[str, str], Direction]
+
+
+def link_directions(scenario: Scenario, topology: Topology) -> Directions:
+    """Every direction (from, to) of every link. ScenarioError where the scenario names what is not there."""
+    network = scenario.network
+    base = settings(network.link)
+    directions: dict[tuple[str, str], Direction] = {}
+    for edge in topology.edges:
+        for ends, own in (((edge.a, edge.b), edge.ab), ((edge.b, edge.a), edge.ba)):
+            directions[ends] = Direction(Shape())
+            for numbers in (base, own, settings(network.regional(*ends))):
+                directions[ends].lay_over(numbers)
+    for region, members in network.regions.items():
+        with located(scenario.where(f"network.regions.{region}")):
+            for name in members:
+                topology.node(name)
+    for number, override in enumerate(network.links):
+        with located(scenario.where(f"network.links.{number}")):
+            for source, target in override.directions:
+                _find(directions, topology, source, target).lay_over(settings(override))
+    return directions
+
+
+def trace_file(scenario: Scenario, direction: Direction) -> TraceFile | None:
+    """The recording that drives a direction, if there is one."""
+    trace = direction.trace
+    return None if trace is None else TraceFile(trace.kind, str(scenario.resolve(trace.file)))
+
+
+def check_events(scenario: Scenario, topology: Topology) -> None:
+    """ScenarioError where an event names a node or a link that is not there."""
+    directions = {ends: Direction(Shape()) for edge in topology.edges for ends in ((edge.a, edge.b), (edge.b, edge.a))}
+    for number, event in enumerate(scenario.network.events):
+        with located(scenario.where(f"network.events.{number}")):
+            for source, target in event.directions:
+                _find(directions, topology, source, target)
+            named = [name for verb in WORKER_VERBS for name in getattr(event, verb) or ()]
+            named += [name for group in event.partition or () for name in group]
+            named += (event.random.among if event.random else None) or ()
+            for name in named:
+                if topology.node(name) not in topology.workers:
+                    raise TopologyError(f"{name} is a switch, not a worker")
+
+
+def _find(directions: Directions, topology: Topology, source: str, target: str) -> Direction:
+    ends = topology.node(source), topology.node(target)
+    if ends not in directions:
+        near = [b for a, b in directions if a == ends[0]]
+        raise TopologyError(
+            f"there is no link between {source} and {target} in topology {topology.name}{did_you_mean(target, near)}",
+            hint=f"{source} has links to {listing(near)}",
+        )
+    return directions[ends]

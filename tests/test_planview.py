@@ -1,0 +1,96 @@
+"""`testbed plan`: what people read fits the terminal, what programs read is complete."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from testbed.cli import cli
+from testbed.errors import ScenarioError
+
+SMALL = """workers: 4
+network:
+  links: [{from: w0, to: w1, latency: 80ms, rate: 10mbit, jitter: 1ms, loss: 0.1%}]
+methods: [allreduce, choco: {compressor: sign}]
+"""
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def run(text, *arguments):
+        (tmp_path / "s.yaml").write_text(text)
+        result = CliRunner().invoke(cli, ["plan", str(tmp_path / "s.yaml"), *arguments], catch_exceptions=False)
+        assert result.exit_code == 0
+        return result.output
+
+    return run
+
+
+def test_a_small_plan_shows_everything(run):
+    lines = [" ".join(line.split()) for line in run(SMALL).splitlines()]
+    assert "s: 4 workers, 4 links, 1 network point, 2 cells" in lines
+    assert "w3 198.18.0.14 198.18.0.13" in lines
+    assert any(line.startswith("w0 → w1 80ms 10mbit 1ms 0.1%") and line.endswith("packets") for line in lines)
+    assert any(line.startswith("w1 → w0 5ms 100mbit") for line in lines)
+    assert any(line.startswith("w2 ↔ w3 5ms 100mbit") for line in lines)
+    assert "w0 → w1 85ms 10mbit / 100mbit" in lines
+    assert "ring: spectral gap 0.6667, fastest exact gossip with γ = 1.0000" in lines
+    assert "everyone mixes 1/3 of its own with 1/3 of each neighbour's" in lines
+    assert "v0-choco-compressor-sign-r0 choco compressor=sign 1" in lines
+    assert any(line.startswith("! direct links are slower than a detour") for line in lines)
+
+
+@pytest.mark.parametrize("text", ["workers: 200\nnetwork: {topology: torus}", "workers: 40\nnetwork: {topology: star}"])
+def test_large_plans_stay_short_and_narrow(run, text):
+    text += "\nmethods: [allreduce, dpsgd]\nrepeat: 5\nsweep: {network.link.latency: [1ms, 2ms, 3ms, 4ms]}\n"
+    lines = run(text).splitlines()
+    assert len(lines) < 80
+    assert max(map(len, lines)) <= 100
+    assert any("40 = 4 variants × 2 methods × 5 repeats" in line for line in lines)
+
+
+def test_changing_keys_from_the_command_line(run):
+    assert "2 links, 1 network point" in run(SMALL, "--set", "workers=3", "--set", "network.topology=chain")
+
+
+def test_json_is_complete(run):
+    data = json.loads(run(SMALL + "repeat: 2\n", "--json"))
+    assert list(data) == ["name", "points", "cells", "variants", "warnings"]
+    (point,) = data["points"]
+    assert list(point) == ["index", "label", "network", "paths", "gossip"]
+    link = point["network"]["links"][0]
+    assert (link["name"], link["a"], link["b"]) == ("w0-w1", "w0", "w1")
+    assert link["ab"] == {
+        **{"latency": 0.08, "rate": 10_000_000, "jitter": 0.001, "loss": 0.001},
+        **{"buffer": None, "up": True, "limit": None},
+    }
+    assert (link["limit_ab"], link["limit_ba"]) == (170, 744)  # in flight + one round trip (at least 100) + jitter
+    assert point["network"]["workers"][1]["address"] == "198.18.0.6"
+    assert set(point["network"]["routes"]) == {"w0", "w1", "w2", "w3"}
+    assert point["paths"][0] == {
+        **{"source": "w0", "target": "w1", "hops": ["w0", "w1"], "back": ["w1", "w0"]},
+        **{"rtt": 0.085, "rate": 10_000_000, "rate_back": 100_000_000},
+    }
+    assert point["gossip"]["matrices"][0][0] == pytest.approx([1 / 3, 1 / 3, 0, 1 / 3])
+    assert point["gossip"]["gamma_opt"] == pytest.approx(1)
+    assert [cell["seed"] for cell in data["cells"]] == [1, 1, 2, 2]
+    assert data["variants"][0]["training"]["steps"] == 300
+
+
+def test_time_varying_gossip(run):
+    text = "workers: 8\ngossip: one-peer-exponential\nmethods: [dpsgd]\n"
+    shown = run(text)
+    assert "3 rounds in turn" in shown
+    assert "round 2:" in shown
+    assert "w0 ← w4 1/2" in shown
+    assert json.loads(run(text, "--json"))["points"][0]["gossip"]["gamma_opt"] is None
+
+
+def test_mistakes_are_scenario_errors(tmp_path):
+    (tmp_path / "s.yaml").write_text("workers: 7\nnetwork:\n  topology: torus\nmethods: [dpsgd]\n")
+    with pytest.raises(ScenarioError, match=r"s\.yaml:3: 7 workers make no torus"):
+        CliRunner().invoke(cli, ["plan", str(tmp_path / "s.yaml")], catch_exceptions=False)
