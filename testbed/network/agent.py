@@ -1,0 +1,123 @@
+"""The hands of a box: makes router namespaces, sends encoded netlink requests into them, reads their counters.
+
+The same program serves both boxes: a child process of the keeper (host box), or the first process of the guest kernel
+(delay box). It reads one JSON request per line and answers with one line behind an "@"; other lines are the kernel's.
+Standard library only, and as little of it as possible: what is imported here is imported by a slow guest.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import termios
+import tty
+from typing import Any
+
+from testbed.network import namespaces
+from testbed.network.netlink import Netlink
+
+FIRST_NAMESPACE_FD = 400  # router i's namespace is descriptor 400 + i, so that requests can be encoded beforehand
+FIRST_PORT_INDEX = 1_000  # worker i's port in the box has interface index 1000 + i (host box)
+MODULES = ("kernel/drivers/net/veth.ko", "kernel/net/sched/sch_netem.ko")
+ROUTER_SYSCTLS = {
+    "net.ipv4.ip_forward": "1",
+    "net.ipv6.conf.all.disable_ipv6": "1",
+    "net.ipv6.conf.default.disable_ipv6": "1",
+}
+
+
+def port_name(rank: int) -> str:
+    """The box's end of a worker's cable."""
+    return f"p{rank}"
+
+
+class Agent:
+    """Executes requests; each public method is one."""
+
+    def __init__(self) -> None:
+        self._root = Netlink()
+        self._routers: list[Netlink] = []
+
+    def routers(self, count: int) -> None:
+        """Make the router namespaces."""
+        _allow_descriptors(FIRST_NAMESPACE_FD + 2 * count + 100)
+        for number in range(count):
+            fd = namespaces.create()
+            os.dup2(fd, FIRST_NAMESPACE_FD + number)
+            os.close(fd)
+            with namespaces.inside(FIRST_NAMESPACE_FD + number):
+                self._routers.append(Netlink())
+                for key, value in ROUTER_SYSCTLS.items():
+                    try:
+                        namespaces.write_sysctl(key, value)
+                    except FileNotFoundError:  # a kernel without IPv6
+                        continue
+
+    def interfaces(self) -> dict[str, int]:
+        """Index by name of the interfaces outside the routers: the ports, before they are given to their routers."""
+        return {link.name: link.interface for link in self._root.links()}
+
+    def send(self, messages: list[tuple[int, str, str]] | None = None, file: str | None = None) -> None:
+        """Send requests (router or -1, label, hexadecimal bytes) in order; large batches come in a file."""
+        if messages is None:
+            assert file is not None
+            with open(file) as stored:
+                messages = json.load(stored)
+        for router, label, text in messages:
+            target = self._root if router < 0 else self._routers[router]
+            try:
+                target.request(bytes.fromhex(text))
+            except OSError as error:
+                raise OSError(error.errno, f"{label}: {error.strerror}") from error
+
+    def counters(self) -> list[tuple[int, ...]]:
+        """(router, interface index, bytes, packets, drops, backlog bytes, backlog packets) of every shaped link end."""
+        return [(number, *stats) for number, router in enumerate(self._routers) for stats in router.qdiscs()]
+
+    def ports(self) -> list[tuple[object, ...]]:
+        """(router, index, name, packets and bytes in and out, drops) of every interface of every router."""
+        return [(number, *stats) for number, router in enumerate(self._routers) for stats in router.links()]
+
+
+def _allow_descriptors(count: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < count:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count if hard < 0 else min(count, hard), hard))
+
+
+def serve(agent: Agent) -> None:
+    """Answer requests until the other side closes."""
+    _answer({"ready": os.uname().release})
+    for line in sys.stdin:
+        request: dict[str, Any] = json.loads(line)
+        operation = request.pop("op")
+        try:
+            _answer({"result": getattr(agent, operation)(**request)})
+        except OSError as error:
+            _answer({"error": str(error), "errno": error.errno})
+        except Exception as error:  # noqa: BLE001 - the box must answer whatever happens; the keeper raises it
+            _answer({"error": f"{type(error).__name__}: {error}", "errno": None})
+
+
+def _answer(data: dict[str, Any]) -> None:
+    sys.stdout.write("@" + json.dumps(data, separators=(",", ":")) + "\n")
+    sys.stdout.flush()
+
+
+def serve_host() -> None:
+    """In this kernel: a child of the keeper that ends with it."""
+    namespaces.die_with_parent()
+    serve(Agent())
+
+
+def serve_guest() -> None:
+    """In the guest: the init, which must make the mounts and load the modules, over a console that passes bytes as
+    they are."""
+    tty.setraw(0, termios.TCSANOW)
+    namespaces.mount("proc", "/proc", "proc")
+    folder = f"/usr/lib/uml/modules/{os.uname().release}/"
+    for module in MODULES:
+        namespaces.load_module(folder + module)
+    serve(Agent())

@@ -1,0 +1,245 @@
+"""Where the routers live: this kernel (host box) or a User-Mode-Linux guest (delay box), behind one small interface.
+
+A box is a process that runs the agent. The keeper makes the box's namespace with the workers' ports in it, starts the
+box there, and talks to the agent over the process's standard streams.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import testbed
+from testbed.errors import NetworkError
+from testbed.network.agent import FIRST_NAMESPACE_FD, FIRST_PORT_INDEX, port_name
+from testbed.network.namespaces import inside
+
+ANSWER_SECONDS = 30.0
+INLINE_BYTES = 2000  # longer requests go through a file: the guest's console takes a byte per interrupt
+GUEST_KERNEL = "linux"  # Debian's user-mode-linux installs it under this name
+GUEST_MODULES = Path("/usr/lib/uml/modules")
+# Drops what the raw socket itself sent, or every packet would circulate:
+# ld [ancillary packet type]; jeq PACKET_OUTGOING → drop; else pass
+LOOP_FILTER = ((0x20, 0, 0, 0xFFFFF004), (0x15, 0, 1, 4), (0x06, 0, 0, 0), (0x06, 0, 0, 0xFFFFFFFF))
+
+
+class Box(ABC):
+    """A running agent and the process that carries it."""
+
+    kind: ClassVar[str]
+    overhead: ClassVar[float] = 0.0  # seconds a packet spends in a link's machinery beyond netem's delay
+
+    def __init__(self, namespace: int, directory: Path) -> None:
+        self.directory = directory
+        self._pending = b""
+        self._noise: list[str] = []
+        self._batch = 0
+        ours, theirs = socket.socketpair()
+        with (directory / "box.log").open("wb") as log, inside(namespace):
+            self.process = subprocess.Popen(
+                self.command(), cwd=directory, stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=log
+            )
+        theirs.close()
+        self._stream = ours
+
+    @abstractmethod
+    def command(self) -> list[str]:
+        """What to run inside the box's namespace."""
+
+    @abstractmethod
+    def router_namespace(self, number: int) -> int | None:
+        """A descriptor of a router's namespace, where this kernel has it; the caller closes it."""
+
+    @abstractmethod
+    def plug(self, ranks: Sequence[int]) -> dict[int, int]:
+        """Make the workers' ports known to the agent; their interface index there, by rank."""
+
+    def wait_ready(self) -> str:
+        """The kernel release the agent runs on."""
+        return str(self._read_answer()["ready"])
+
+    def call(self, op: str, **arguments: Any) -> Any:
+        """One request to the agent."""
+        line = json.dumps({"op": op, **arguments}, separators=(",", ":")).encode() + b"\n"
+        self._stream.sendall(line)
+        answer = self._read_answer()
+        if "error" in answer:
+            raise NetworkError(f"the {self.kind} box could not do it: {answer['error']}")
+        return answer["result"]
+
+    def send(self, batch: Sequence[tuple[int, str, str]]) -> None:
+        """Have the agent send netlink requests."""
+        text = json.dumps(batch)
+        if len(text) < INLINE_BYTES:
+            self.call("send", messages=batch)
+            return
+        self._batch += 1
+        file = self.directory / f"batch-{self._batch}.json"
+        file.write_text(text)
+        self.call("send", file=str(file.resolve()))
+        file.unlink()
+
+    def pids(self) -> list[int]:
+        """The box's processes."""
+        return _tree(self.process.pid)
+
+    def cpu_seconds(self) -> float:
+        """Processor time the box has used: at a whole core the emulation is not faithful any more."""
+        return sum(_cpu_seconds(pid) for pid in self.pids())
+
+    def close(self) -> None:
+        """End the box; its namespaces and links go with it."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        self._stream.close()
+
+    def _read_answer(self) -> dict[str, Any]:
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while True:
+            line, found, rest = self._pending.partition(b"\n")
+            if found:
+                self._pending = rest
+                text = line.decode(errors="replace").strip()
+                if text.startswith("@"):
+                    answer: dict[str, Any] = json.loads(text[1:])
+                    return answer
+                self._noise.append(text)
+                continue
+            remaining = deadline - time.monotonic()
+            if remaining <= 0 or not select.select([self._stream], [], [], remaining)[0]:
+                raise NetworkError(
+                    f"the {self.kind} box did not answer within {ANSWER_SECONDS:g} s{self._last_words()}"
+                )
+            data = self._stream.recv(65536)
+            if not data:
+                raise NetworkError(f"the {self.kind} box ended{self._last_words()}")
+            self._pending += data
+
+    def _last_words(self) -> str:
+        log = (self.directory / "box.log").read_text(errors="replace").splitlines()
+        words = [line for line in [*self._noise, *log] if line][-5:]
+        return "; its last words:\n  " + "\n  ".join(words) if words else ""
+
+
+class HostBox(Box):
+    """Routers in this kernel."""
+
+    kind = "host"
+
+    def command(self) -> list[str]:
+        return [*_python(), "-c", _agent_code("serve_host")]
+
+    def router_namespace(self, number: int) -> int | None:
+        return os.open(f"/proc/{self.process.pid}/fd/{FIRST_NAMESPACE_FD + number}", os.O_RDONLY | os.O_CLOEXEC)
+
+    def plug(self, ranks: Sequence[int]) -> dict[int, int]:
+        return {rank: FIRST_PORT_INDEX + rank for rank in ranks}
+
+
+class DelayBox(Box):
+    """Routers in a User-Mode-Linux guest: netem for hosts whose kernel has none."""
+
+    kind = "uml"
+    overhead = 150e-6  # the middle of what was measured, from an idle guest that must wake up to a busy one
+
+    def command(self) -> list[str]:
+        directory = self.directory
+        (directory / "b").write_bytes(b"".join(struct.pack("<HBBI", *step) for step in LOOP_FILTER))
+        init = directory / "init"
+        init.write_text("#!" + " ".join(_python()) + "\n" + _agent_code("serve_guest") + "\n")
+        init.chmod(0o755)
+        # A process namespace of its own: the guest is several processes, and all end with the first.
+        # No address randomisation: it would put up to a gigabyte of holes into the guest's memory map, whose
+        # bookkeeping then takes most of the guest's memory (it panicked) and of its boot time.
+        wrapper = ["setpriv", "--pdeathsig", "KILL", "setarch", "--addr-no-randomize"]
+        wrapper += ["unshare", "--pid", "--fork", "--kill-child=KILL"]
+        kernel = shutil.which(GUEST_KERNEL) or GUEST_KERNEL
+        options = ["mem=256M", "rootfstype=hostfs", "rootflags=/", "ro", f"init={init.resolve()}"]
+        console = ["con=null", "con0=fd:0,fd:1", "quiet"]
+        return [
+            *wrapper,
+            kernel,
+            *options,
+            *console,
+            f"uml_dir={directory.resolve()}/",
+            "umid=u",
+            "random.trust_cpu=on",
+        ]
+
+    def router_namespace(self, number: int) -> int | None:
+        return None
+
+    def plug(self, ranks: Sequence[int]) -> dict[int, int]:
+        """Hot-plug: the kernel's command line has no room for many ports."""
+        for rank in ranks:
+            port = port_name(rank)
+            self._management(f"config vec{rank}:transport=raw,ifname={port},gro=1,bpffile=b")
+        found = self.call("interfaces")
+        return {rank: found[f"vec{rank}"] for rank in ranks}
+
+    def _management(self, command: str) -> None:
+        """One request to the guest kernel's management console (a datagram protocol of fixed 512-byte texts)."""
+        here = self.directory / "m"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as console:
+            console.bind(str(here))
+            try:
+                console.settimeout(ANSWER_SECONDS)
+                text = command.encode()
+                request = struct.pack("<III", 0xCAFEBABE, 2, len(text)) + text.ljust(512, b"\0")
+                console.sendto(request, str(self.directory / "u" / "mconsole"))
+                answer = console.recv(1024)
+            except OSError as error:
+                raise NetworkError(f"the guest's console did not take {command!r}: {error}") from error
+            finally:
+                here.unlink()
+        (failed,) = struct.unpack_from("<I", answer)
+        if failed:
+            reason = answer[12:].rstrip(b"\0").decode(errors="replace")
+            raise NetworkError(f"the guest did not take {command!r}: {reason}")
+
+
+BOXES: dict[str, type[Box]] = {box.kind: box for box in (HostBox, DelayBox)}
+
+
+def _python() -> list[str]:
+    """The interpreter itself, without site-packages: it starts in a tenth of a second in the guest."""
+    return [os.path.realpath(getattr(sys, "_base_executable", sys.executable)), "-IBS"]
+
+
+def _agent_code(entry: str) -> str:
+    root = str(Path(testbed.__file__).resolve().parent.parent)
+    return f"import sys; sys.path.insert(0, {root!r}); from testbed.network.agent import {entry}; {entry}()"
+
+
+def _tree(pid: int) -> list[int]:
+    """A process and its descendants."""
+    found, queue = [], [pid]
+    while queue:
+        one = queue.pop()
+        found.append(one)
+        try:
+            for task in Path(f"/proc/{one}/task").iterdir():
+                queue += [int(child) for child in (task / "children").read_text().split()]
+        except OSError:  # it ended meanwhile
+            continue
+    return found
+
+
+def _cpu_seconds(pid: int) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,247 @@
+"""Before (and after) training: measure every link as the workers see it and compare it with the scenario.
+
+A probe is a pair of workers; together the probes cross every link. Where two workers are direct neighbours a probe is
+exactly one link, else it is a path, compared with the path's latency and its slowest rate.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from testbed.network import measure, priority
+from testbed.network.handle import Handle
+from testbed.network.measure import End
+from testbed.network.shape import Shape
+from testbed.plan import NetworkPlan
+from testbed.plan import Path as Route
+from testbed.results.verdict import Verdict, judge_goodput, judge_loss, judge_rtt, worst
+
+ECHOES = 10
+ECHOES_AT_ONCE = 4  # pairs; more would queue for the same core and seem slower than they are
+SIDE_BY_SIDE_RATE = 400e6  # bit/s in one round, which two cores carry without disturbing the measurement
+MAXIMUM_STREAMS = 48  # per direction; beyond it links are sampled and the table says so
+LOSS_PACKETS = 1500
+SECOND_LOOKS = 2  # a measurement outside its gate is taken again: the machine may have been busy
+
+
+@dataclass(frozen=True)
+class Way:
+    """One direction of a probe: what was asked of it and what was measured."""
+
+    rate: int | None
+    loss: float
+    goodput: float | None = None  # TCP; None: not measured
+    lost: float | None = None
+    packets: int = 0
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A pair of workers and the links between them."""
+
+    source: str
+    target: str
+    links: tuple[str, ...]  # of the way there; more than one where a switch lies between
+    latency: float  # there and back, seconds, with the echo's own transmission time
+    jitter: float
+    there: Way
+    back: Way
+    rtt: float | None = None
+    spread: float = 0.0  # between the slowest and the fastest half of the echoes
+
+    @property
+    def name(self) -> str:
+        return f"{self.source}-{self.target}"
+
+    @property
+    def hops(self) -> int:
+        return len(self.links)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """All probes and what they say together."""
+
+    probes: tuple[Probe, ...]
+    verdict: Verdict
+    unmeasured: int  # directions with a rate whose goodput was not measured, to keep it short
+
+
+def choose_probes(plan: NetworkPlan) -> list[Probe]:
+    """As few pairs of workers as needed to cross every link, neighbours first. Pure."""
+    shapes = {(link.a, link.b): (link.name, link.ab) for link in plan.links}
+    shapes |= {(link.b, link.a): (link.name, link.ba) for link in plan.links}
+    missing = {link.name for link in plan.links}
+    probes = []
+    for path in sorted(plan.paths, key=lambda path: len(path.hops)):
+        there = [shapes[hop] for hop in pairwise(path.hops)]
+        back = [shapes[hop] for hop in pairwise(path.back)]
+        names = {name for name, _ in there} | {name for name, _ in back}
+        if names & missing:
+            missing -= names
+            probes.append(_probe(path, there, back))
+    return probes
+
+
+def _probe(path: Route, there: Sequence[tuple[str, Shape]], back: Sequence[tuple[str, Shape]]) -> Probe:
+    ways = [shape for _, shape in (*there, *back)]
+    sending = sum(8 * measure.ECHO_WIRE / shape.rate for shape in ways if shape.rate)
+    return Probe(
+        path.source,
+        path.target,
+        tuple(name for name, _ in there),
+        path.rtt + sending,
+        sum(shape.jitter for shape in ways),
+        _way([shape for _, shape in there]),
+        _way([shape for _, shape in back]),
+    )
+
+
+def _way(shapes: Sequence[Shape]) -> Way:
+    passed = 1.0
+    for shape in shapes:
+        passed *= 1 - (shape.loss if shape.up else 1.0)
+    return Way(min((shape.rate for shape in shapes if shape.rate), default=None), 1 - passed)
+
+
+def rounds(probes: Sequence[Probe], forward: bool, side_by_side: float = SIDE_BY_SIDE_RATE) -> list[list[int]]:
+    """Which probes may run at once: none shares a link or a worker, and together they are not too much. Pure."""
+    result: list[list[int]] = []
+    busy: list[set[str]] = []
+    load: list[float] = []
+    for number, probe in enumerate(probes):
+        uses = {*probe.links, probe.source, probe.target}
+        rate = (probe.there if forward else probe.back).rate or side_by_side
+        for slot in range(len(result)):
+            if not busy[slot] & uses and load[slot] + rate <= side_by_side:
+                break
+        else:
+            slot = len(result)
+            result.append([])
+            busy.append(set())
+            load.append(0.0)
+        result[slot].append(number)
+        busy[slot] |= uses
+        load[slot] += rate
+    return result
+
+
+def calibrate(handle: Handle, plan: NetworkPlan | None = None) -> Calibration:
+    """Measure the running network; `plan` where its links have been changed since it was built."""
+    wanted = plan or handle.plan
+    return handle.run(lambda inner: _Calibrator(inner, wanted).run())
+
+
+class _Calibrator:
+    """Runs inside a child process that may enter the workers' namespaces."""
+
+    def __init__(self, handle: Handle, plan: NetworkPlan) -> None:
+        self.mtu = plan.mtu
+        self.probes = choose_probes(plan)
+        needed = {name for probe in self.probes for name in (probe.source, probe.target)}
+        self.ends = {
+            worker.name: End(worker.name, _keep(handle, worker.name), worker.address)
+            for worker in plan.workers
+            if worker.name in needed
+        }
+
+    def run(self) -> Calibration:
+        priority.raise_above_workers([os.getpid()])  # or it would measure how long it waits for a core
+        every = list(range(len(self.probes)))
+        self.with_second_looks(every, self.measure_round_trips, lambda n: self.judge_round_trip(self.probes[n]))
+        for forward in (True, False):
+            self.with_second_looks(
+                every,
+                lambda some, forward=forward: self.measure_streams(forward, some),  # type: ignore[misc]
+                lambda n, forward=forward: self.judge_way(self.probes[n], forward),  # type: ignore[misc]
+            )
+        limited = [way.rate and not way.loss for probe in self.probes for way in (probe.there, probe.back)]
+        self.unmeasured = sum(map(bool, limited)) - sum(
+            way.goodput is not None for probe in self.probes for way in (probe.there, probe.back)
+        )
+        return Calibration(tuple(self.probes), worst(map(self.judge, self.probes)), self.unmeasured)
+
+    def with_second_looks(
+        self, numbers: list[int], take: Callable[[list[int]], None], judge: Callable[[int], Verdict]
+    ) -> None:
+        """Measure, and measure again what is outside its gate."""
+        for _ in range(1 + SECOND_LOOKS):
+            take(numbers)
+            numbers = [number for number in numbers if judge(number).grade != "faithful"]
+            if not numbers:
+                return
+
+    def pair(self, number: int, forward: bool = True) -> tuple[End, End]:
+        probe = self.probes[number]
+        source, target = self.ends[probe.source], self.ends[probe.target]
+        return (source, target) if forward else (target, source)
+
+    def measure_round_trips(self, numbers: Sequence[int]) -> None:
+        for begin in range(0, len(numbers), ECHOES_AT_ONCE):
+            some = numbers[begin : begin + ECHOES_AT_ONCE]
+            for number, times in zip(some, measure.round_trips([self.pair(n) for n in some], ECHOES), strict=True):
+                times.sort()
+                rtt = statistics.median(times) if times else None
+                spread = times[3 * len(times) // 4] - times[len(times) // 4] if times else 0.0
+                self.probes[number] = replace(self.probes[number], rtt=rtt, spread=spread)
+
+    def measure_streams(self, forward: bool, numbers: Sequence[int]) -> None:
+        """TCP where nothing is lost on purpose; a train of UDP packets where something is."""
+        limited = [n for n in numbers if self.way(n, forward).rate]
+        chosen = limited[:: -(-len(limited) // MAXIMUM_STREAMS)] if limited else []
+        lossy = [n for n in chosen if self.way(n, forward).loss > 0]
+        clean = [n for n in chosen if n not in lossy]
+        for group in rounds([self.probes[n] for n in clean], forward):
+            self.measure_clean([clean[i] for i in group], forward)
+        for number in lossy:
+            self.measure_lossy(number, forward)
+
+    def measure_clean(self, numbers: Sequence[int], forward: bool) -> None:
+        rtt = max(self.probes[n].latency for n in numbers)
+        slowest = min(self.way(n, forward).rate or 0 for n in numbers)
+        # Long enough to leave slow start behind and to see a thousand packets, however slow.
+        window = min(4.0, max(0.4, 4 * rtt, 800 * 8 * self.mtu / slowest))
+        found = measure.tcp_goodput([self.pair(n, forward) for n in numbers], 0.25 + 12 * rtt, window)
+        for number, goodput in zip(numbers, found, strict=True):
+            self.set_way(number, forward, replace(self.way(number, forward), goodput=goodput))
+
+    def measure_lossy(self, number: int, forward: bool) -> None:
+        way = self.way(number, forward)
+        assert way.rate
+        packets = int(min(LOSS_PACKETS, max(100, 3 * way.rate / (8 * self.mtu))))
+        train = measure.udp_train(*self.pair(number, forward), rate=0.9 * way.rate, packets=packets)
+        self.set_way(number, forward, replace(way, lost=train.loss, packets=train.sent))
+
+    def way(self, number: int, forward: bool) -> Way:
+        return self.probes[number].there if forward else self.probes[number].back
+
+    def set_way(self, number: int, forward: bool, way: Way) -> None:
+        probe = self.probes[number]
+        self.probes[number] = replace(probe, there=way) if forward else replace(probe, back=way)
+
+    def judge(self, probe: Probe) -> Verdict:
+        return worst([self.judge_round_trip(probe), self.judge_way(probe, True), self.judge_way(probe, False)])
+
+    def judge_round_trip(self, probe: Probe) -> Verdict:
+        if probe.there.loss == 1 or probe.back.loss == 1:
+            return Verdict("faithful")  # a link that is down must not answer
+        return judge_rtt(probe.name, probe.latency, probe.rtt, probe.jitter)
+
+    def judge_way(self, probe: Probe, forward: bool) -> Verdict:
+        way = probe.there if forward else probe.back
+        where = f"{probe.source}>{probe.target}" if forward else f"{probe.target}>{probe.source}"
+        return worst(
+            [
+                judge_goodput(where, way.rate, way.goodput, self.mtu),
+                judge_loss(where, way.loss, way.lost, way.packets),
+            ]
+        )
+
+
+def _keep(handle: Handle, worker: str) -> int:
+    with handle.namespace(worker) as fd:
+        return os.dup(fd)

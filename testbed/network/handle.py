@@ -1,0 +1,185 @@
+"""A running network as commands and the controller see it: start one, talk to it, enter its workers, end it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from testbed.errors import NetworkError, TestbedError
+from testbed.network import namespaces, planfile, probe, state
+from testbed.network.wire import read_line, send_line
+from testbed.plan import NetworkPlan
+
+T = TypeVar("T")
+START_SECONDS = 60.0
+
+
+class Handle:
+    """One network that is up."""
+
+    def __init__(self, running: state.State, lifeline: socket.socket | None = None) -> None:
+        self.state = running
+        self._lifeline = lifeline
+        self._control = socket.socket(socket.AF_UNIX)
+        try:
+            self._control.connect(str(running.directory / "control"))
+        except OSError as error:
+            raise NetworkError(f"the keeper of {running.name} does not answer: {error.strerror}") from error
+
+    @property
+    def directory(self) -> Path:
+        return self.state.directory
+
+    @property
+    def plan(self) -> NetworkPlan:
+        """The network as it was built."""
+        return planfile.from_json((self.directory / "plan.json").read_text())
+
+    def call(self, op: str, **arguments: Any) -> Any:
+        """One request to the keeper."""
+        return self._call(op, arguments)[0]
+
+    def _call(self, op: str, arguments: dict[str, Any]) -> tuple[Any, list[int]]:
+        descriptors: list[int] = []
+        try:
+            send_line(self._control, {"op": op, **arguments})
+            answer = read_line(self._control, descriptors)
+        except OSError as error:
+            raise NetworkError(f"the keeper of {self.state.name} is gone: {error.strerror}") from error
+        if answer is None:
+            raise NetworkError(f"the keeper of {self.state.name} is gone", hint=f"testbed down {self.state.name}")
+        if "error" in answer:
+            raise NetworkError(answer["error"])
+        return answer["result"], descriptors
+
+    def set_link(self, link: str, ab: dict[str, Any], ba: dict[str, Any]) -> None:
+        self.call("set_link", link=link, ab=ab, ba=ba)
+
+    def counters(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.call("counters")
+        return found
+
+    @contextlib.contextmanager
+    def namespace(self, worker: str) -> Iterator[int]:
+        """A descriptor of a worker's network namespace."""
+        _, (fd,) = self._call("namespace", {"worker": worker})
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    def join(self) -> None:
+        """Enter the keeper's namespaces, where it has a user namespace of its own; this process stays there.
+
+        The network namespace, too: there would be no permission to come back to the host's from a worker's.
+        """
+        if not self.state.rootless:
+            return
+        kinds = {"user": namespaces.CLONE_NEWUSER, "mnt": namespaces.CLONE_NEWNS, "net": namespaces.CLONE_NEWNET}
+        for fd, flag in [(os.open(f"/proc/{self.state.keeper}/ns/{kind}", os.O_RDONLY), kinds[kind]) for kind in kinds]:
+            namespaces.setns(fd, flag)
+            os.close(fd)
+
+    def run(self, function: Callable[[Handle], T]) -> T:
+        """Call a function in a child process that may enter the workers' namespaces; its result or error comes back."""
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(reader)
+            status = 1
+            try:
+                namespaces.die_with_parent()
+                try:
+                    self.join()
+                    outcome: tuple[bool, Any] = (True, function(Handle(self.state)))
+                except (TestbedError, OSError) as error:
+                    outcome = (False, error)
+                with os.fdopen(writer, "wb") as stream:
+                    pickle.dump(outcome, stream)
+                status = 0
+            finally:
+                os._exit(status)
+        os.close(writer)
+        with os.fdopen(reader, "rb") as stream:
+            data = stream.read()
+        os.waitpid(child, 0)
+        if not data:
+            raise NetworkError("the measuring process ended without an answer (its error is above)")
+        worked, value = pickle.loads(data)
+        if not worked:
+            raise value
+        return value  # type: ignore[no-any-return]
+
+    def detach(self) -> None:
+        """Let the network outlive this process."""
+        if self._lifeline:
+            self._lifeline.sendall(b"detach\n")
+            self._lifeline.close()
+            self._lifeline = None
+
+    def close(self) -> None:
+        """End the network: its keeper, and with it everything."""
+        self._control.close()
+        if self._lifeline:
+            self._lifeline.close()
+            self._lifeline = None
+        state.end(self.directory, self.state)
+
+
+def start(plan: NetworkPlan, box: str = "auto") -> tuple[Handle, probe.Choice]:
+    """Build the network. It ends with this process unless `detach` is called."""
+    choice = probe.choose(box)
+    directory = state.claim(plan.name)
+    (directory / "plan.json").write_text(planfile.to_json(plan))
+    ours, theirs = socket.socketpair()
+    try:
+        with theirs, (directory / "keeper.log").open("wb") as log:
+            command = [
+                sys.executable,
+                "-m",
+                "testbed.network.keeper",
+                str(directory),
+                choice.kind,
+                str(theirs.fileno()),
+            ]
+            keeper = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        ours.settimeout(START_SECONDS)
+        try:
+            answer = read_line(ours)
+        except TimeoutError:
+            answer = {"error": f"the network was not ready after {START_SECONDS:g} s"}
+        ours.settimeout(None)
+        if answer is None or "error" in answer:
+            raise _not_built(plan.name, answer, directory)
+        running = state.find(plan.name)
+        assert running is not None
+        return Handle(running, ours), choice
+    except BaseException:  # Ctrl-C included: nothing half-built is left behind
+        ours.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            keeper.wait(state.STOP_SECONDS)
+        keeper.kill()
+        keeper.wait()
+        state.remove(directory)
+        raise
+
+
+def _not_built(name: str, answer: dict[str, Any] | None, directory: Path) -> NetworkError:
+    if answer is None:
+        words = (directory / "keeper.log").read_text(errors="replace").strip().splitlines()[-5:]
+        return NetworkError(f"the network {name} could not be built; the keeper's last words:\n  " + "\n  ".join(words))
+    return NetworkError(f"the network {name} could not be built: {answer['error']}", hint=answer.get("hint"))

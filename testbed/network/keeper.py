@@ -1,0 +1,323 @@
+"""The process that holds a network: its namespaces, its box, its timed changes. One per network, started by handle.py.
+
+It lives until it is told to stop, or until whoever started it dies before saying `detach` (the lifeline closes). All of
+the network is held by this process alone, so when it ends, even by SIGKILL, the kernel removes everything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from testbed.errors import NetworkError, TestbedError
+from testbed.network import namespaces, planfile, priority, state
+from testbed.network.box import BOXES, Box
+from testbed.network.events import Timeline
+from testbed.network.netlink import Netlink
+from testbed.network.wire import read_line, send_line
+from testbed.plan import LinkPlan, NetworkPlan
+
+if TYPE_CHECKING:
+    from testbed.network.messages import Attach
+
+# Its chatter would be on the links, too
+NO_IPV6 = {"net.ipv6.conf.all.disable_ipv6": "1", "net.ipv6.conf.default.disable_ipv6": "1"}
+WORKER_SYSCTLS = {
+    **NO_IPV6,
+    "net.ipv4.tcp_slow_start_after_idle": "0",  # training is bursty
+    "net.ipv4.tcp_no_metrics_save": "1",  # runs must not influence each other
+}
+MINIMUM_TCP_BUFFER = 4 << 20
+
+
+class Keeper:
+    """A network while it is up."""
+
+    def __init__(self, plan: NetworkPlan, directory: Path, kind: str) -> None:
+        self.plan = plan
+        self.directory = directory
+        self.links: dict[str, LinkPlan] = {link.name: link for link in plan.links}
+        self.settings: dict[str, Any] = {}
+        self.timeline = Timeline()
+        self.box_namespace = namespaces.create()
+        self.box: Box = BOXES[kind](self.box_namespace, directory)  # boots while we go on
+
+    def build(self, attach: Attach | None = None) -> None:
+        """From nothing to a network that carries packets. `attach`: another qdisc than netem, for the bench."""
+        # Imported here: pyroute2 takes a while, and the box boots meanwhile.
+        from testbed.network import messages
+
+        plan = self.plan
+        with namespaces.inside(self.box_namespace):
+            _set_sysctls(NO_IPV6)
+        self._make_workers()
+        in_this_kernel = self.box.kind == "host"
+        if not in_this_kernel:
+            self._lay_cables()  # to the box's own namespace; the guest is still booting
+        links = messages.link_messages(plan, attach or messages.netem_on(self.box.overhead))
+        self.kernel = self.box.wait_ready()
+        self._raise_priority()
+        self.box.call("routers", count=len(plan.routers))
+        if in_this_kernel:
+            self._lay_cables()  # straight to the routers: moving an interface takes longer than making one
+        ports = self.box.plug([worker.rank for worker in plan.workers])
+        if not in_this_kernel:
+            self.box.send(messages.move_messages(plan, ports))
+        self.box.send([*messages.port_messages(plan, ports), *links])
+        self.sockets: dict[str, Netlink] = {}
+        for worker in plan.workers:  # last: a packet that reaches a guest's port while it opens may stall the guest
+            self.sockets[worker.name] = side = Netlink(self.workers[worker.name])
+            for request in messages.worker_side(worker):
+                side.request(request)
+        self._write_hosts()
+
+    def _make_workers(self) -> None:
+        self.workers: dict[str, int] = {}
+        for worker in self.plan.workers:
+            namespace = self.workers[worker.name] = namespaces.create()
+            with namespaces.inside(namespace):
+                self._configure_tcp()
+
+    def _lay_cables(self) -> None:
+        """A veth from each worker to its port: in its router's namespace if it is in this kernel, else in the box's."""
+        from testbed.network import messages, shaping
+
+        plan, root = self.plan, Netlink()
+        self.segments: dict[str, int] = {}
+        for worker in plan.workers:
+            near = [s for link in plan.links if worker.router in (link.a, link.b) for s in (link.ab, link.ba)]
+            segments = self.segments[worker.name] = shaping.gso_segments(near, plan.mtu)
+            end = self.box.router_namespace(plan.routers.index(worker.router))
+            target = self.box_namespace if end is None else end
+            for request in messages.worker_cable(target, self.workers[worker.name], worker, segments, plan.mtu):
+                root.request(request)
+            if end is not None:
+                os.close(end)
+        if self.box.kind != "host":
+            side = Netlink(self.box_namespace)
+            for worker in plan.workers:
+                for request in messages.port_up(worker.rank):
+                    side.request(request)
+            side.close()
+        root.close()
+
+    def _configure_tcp(self) -> None:
+        """In a worker's namespace: what network.md calls the worker's settings; all of it goes into the record."""
+        buffer = max(MINIMUM_TCP_BUFFER, int(2 * self._largest_bdp()))
+        sysctls = {
+            **WORKER_SYSCTLS,
+            "net.ipv4.tcp_rmem": f"4096 131072 {buffer}",
+            "net.ipv4.tcp_wmem": f"4096 65536 {buffer}",
+        }
+        _set_sysctls(sysctls)
+        key = "net.ipv4.tcp_congestion_control"
+        if self.plan.congestion:
+            try:
+                namespaces.write_sysctl(key, self.plan.congestion)
+            except OSError as error:
+                allowed = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control").read_text().strip()
+                raise NetworkError(
+                    f"congestion control {self.plan.congestion} cannot be used here: {error.strerror} "
+                    f"(allowed: {allowed})",
+                    hint=f"as root on the host: modprobe tcp_{self.plan.congestion}; "
+                    f"sysctl net.ipv4.tcp_allowed_congestion_control='{allowed} {self.plan.congestion}'",
+                ) from error
+        in_force = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
+        self.settings = {**sysctls, key: in_force}
+
+    def _largest_bdp(self) -> float:
+        """Bytes in flight on the worst path that a worker could use, generously: every link's latency, once."""
+        rates = [shape.rate for link in self.plan.links for shape in (link.ab, link.ba) if shape.rate]
+        total = sum(link.ab.latency + link.ba.latency for link in self.plan.links)
+        return min(max(rates, default=0) / 8 * total, 64 << 20)
+
+    def _raise_priority(self) -> None:
+        """The box must never wait for workers that compute: a real-time class where allowed, else a better nice."""
+        self.settings["box_overhead"] = self.box.overhead
+        self.settings["box_priority"] = priority.raise_above_workers(self.box.pids())
+
+    def _write_hosts(self) -> None:
+        lines = ["127.0.0.1 localhost", *(f"{worker.address} {worker.name}" for worker in self.plan.workers)]
+        (self.directory / "hosts").write_text("\n".join(lines) + "\n")
+
+    # What clients may ask. Each returns JSON data, or (data, descriptors).
+
+    def status(self) -> dict[str, Any]:
+        return {
+            "name": self.plan.name,
+            "box": self.box.kind,
+            "kernel": self.kernel,
+            "box_cpu_seconds": self.box.cpu_seconds(),
+            "settings": self.settings,
+            "gso_segments": self.segments,
+            "links": {name: [vars(link.ab), vars(link.ba)] for name, link in self.links.items()},
+        }
+
+    def namespace(self, worker: str) -> tuple[None, list[int]]:
+        """The descriptor of a worker's network namespace."""
+        return None, [self._worker(worker)]
+
+    def set_link(self, link: str, ab: Mapping[str, Any], ba: Mapping[str, Any]) -> None:
+        """Change some numbers of one or both directions, live."""
+        from testbed.network import messages
+
+        old = self._link(link)
+        new = replace(old, ab=replace(old.ab, **ab), ba=replace(old.ba, **ba))
+        self.box.send(messages.change_messages(self.plan, new, messages.netem_on(self.box.overhead)))
+        self.links[link] = new
+
+    def counters(self) -> dict[str, Any]:
+        """Counters of every link direction and of every worker's eth0, with one timestamp (monotonic clock)."""
+        from testbed.network.messages import end_index
+
+        ends: dict[int, str] = {}
+        for link in self.plan.links:
+            ends[end_index(link, link.a)] = f"{link.a}>{link.b}"
+            ends[end_index(link, link.b)] = f"{link.b}>{link.a}"
+        answer = self.box.call("counters")
+        found = {ends[index]: numbers for _, index, *numbers in answer}
+        ports = {}
+        for name, side in self.sockets.items():
+            eth0 = next(one for one in side.links() if one.interface == 2)
+            ports[name] = [eth0.rx_packets, eth0.tx_packets, eth0.rx_bytes, eth0.tx_bytes]
+        return {"time": time.monotonic(), "links": found, "ports": ports, "box_cpu_seconds": self.box.cpu_seconds()}
+
+    def start_events(self, changes: list[tuple[float, str, dict[str, Any], dict[str, Any]]]) -> None:
+        """Begin the clock of timed changes: (seconds from now, link, new ab numbers, new ba numbers)."""
+        self.timeline.start(changes)
+
+    def stop_events(self) -> list[tuple[float, float, str]]:
+        """End them; what was done: when it was due, how late it was, which link."""
+        return self.timeline.stop()
+
+    def _worker(self, name: str) -> int:
+        if name not in self.workers:
+            raise NetworkError(f"there is no worker {name} (there are {', '.join(self.workers)})")
+        return self.workers[name]
+
+    def _link(self, name: str) -> LinkPlan:
+        if name not in self.links:
+            raise NetworkError(f"there is no link {name} (there are {', '.join(self.links)})")
+        return self.links[name]
+
+    def do_due_changes(self) -> float | None:
+        """Apply what is due; seconds until the next change."""
+        for link, ab, ba in self.timeline.due():
+            self.set_link(link, ab, ba)
+        return self.timeline.wait()
+
+    def close(self) -> None:
+        self.box.close()
+
+
+CALLS = ("status", "namespace", "set_link", "counters", "start_events", "stop_events")
+
+
+class Server:
+    """The keeper's loop: clients on the control socket, the lifeline, due changes."""
+
+    def __init__(self, keeper: Keeper, lifeline: socket.socket) -> None:
+        self.keeper = keeper
+        self.running = True
+        self._selector = selectors.DefaultSelector()
+        self._lifeline = lifeline
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(keeper.directory / "control"))
+        self._listener.listen()
+        self._selector.register(lifeline, selectors.EVENT_READ, self._lifeline_event)
+        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+
+    def run(self) -> None:
+        while self.running:
+            for key, _ in self._selector.select(self.keeper.do_due_changes()):
+                handler: Callable[[Any], None] = key.data
+                handler(key.fileobj)
+
+    def _lifeline_event(self, lifeline: socket.socket) -> None:
+        if lifeline.recv(64) == b"detach\n":
+            self._selector.unregister(lifeline)
+        else:  # whoever started us is gone, or wants us gone
+            self.running = False
+
+    def _accept(self, listener: socket.socket) -> None:
+        client, _ = listener.accept()
+        self._selector.register(client, selectors.EVENT_READ, self._request)
+
+    def _request(self, client: socket.socket) -> None:
+        request = read_line(client)
+        if request is None:
+            self._selector.unregister(client)
+            client.close()
+            return
+        descriptors: list[int] = []
+        operation = request.pop("op", None)
+        try:
+            if operation == "stop":
+                self.running = False
+                answer: dict[str, Any] = {"result": None}
+            elif operation in CALLS:
+                result = getattr(self.keeper, operation)(**request)
+                if isinstance(result, tuple):
+                    result, descriptors = result
+                answer = {"result": result}
+            else:
+                answer = {"error": f"unknown request {operation!r}"}
+        except TestbedError as error:
+            answer = {"error": str(error)}
+        except Exception as error:  # noqa: BLE001 - a bad request must not end the network; the client raises it
+            traceback.print_exc()
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        try:
+            send_line(client, answer, descriptors)
+        except OSError:  # the client left
+            self._selector.unregister(client)
+            client.close()
+
+
+def _set_sysctls(values: Mapping[str, str]) -> None:
+    """In the current namespace, as far as this kernel has them."""
+    for key, value in values.items():
+        with contextlib.suppress(FileNotFoundError):
+            namespaces.write_sysctl(key, value)
+
+
+def main() -> None:
+    """Arguments: directory, kind of box, descriptor of the lifeline."""
+    directory, kind, lifeline = Path(sys.argv[1]), sys.argv[2], socket.socket(fileno=int(sys.argv[3]))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # unwinds, so that the box is closed
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    rootless = os.geteuid() != 0
+    keeper: Keeper | None = None
+    try:
+        if rootless:
+            namespaces.own_user_namespace()
+        keeper = Keeper(planfile.from_json((directory / "plan.json").read_text()), directory, kind)
+        keeper.build()
+        server = Server(keeper, lifeline)
+        pid = os.getpid()
+        started = state.start_time(pid) or 0
+        state.State(keeper.plan.name, pid, started, kind, keeper.kernel, rootless, str(directory)).save()
+        send_line(lifeline, {"ready": keeper.kernel})
+        server.run()
+    except TestbedError as error:
+        send_line(lifeline, {"error": str(error), "hint": error.hint})
+    except Exception as error:  # noqa: BLE001 - told to whoever started us, with where it happened
+        traceback.print_exc()
+        send_line(lifeline, {"error": f"{type(error).__name__}: {error}", "hint": f"see {directory}/keeper.log"})
+    finally:
+        if keeper:
+            keeper.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,261 @@
+"""Measurements through the emulated network with nothing but sockets: round-trip time, TCP goodput, UDP rate and loss.
+
+A socket stays in the namespace where it was made, so one process holds both ends of every measurement and drives all of
+them from one loop. Callers (calibration, bench) pass the two ends' namespaces and addresses.
+"""
+
+from __future__ import annotations
+
+import errno
+import selectors
+import socket
+import statistics
+import struct
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+from testbed.network.namespaces import inside
+
+ECHO_BYTES = 16
+ECHO_WIRE = ECHO_BYTES + 8 + 20 + 14  # with UDP, IP and Ethernet headers
+CHUNK = memoryview(bytes(1 << 18))
+UDP_PAYLOAD = 1472  # fills a packet of 1500 bytes
+
+
+@dataclass(frozen=True)
+class End:
+    """One side of a measurement."""
+
+    name: str
+    namespace: int  # descriptor
+    address: str
+
+
+@dataclass
+class _Loop:
+    """Callbacks by socket, and everything closed at the end."""
+
+    selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
+    sockets: list[socket.socket] = field(default_factory=list)
+
+    def make(self, end: End, kind: int) -> socket.socket:
+        with inside(end.namespace):
+            made = socket.socket(socket.AF_INET, kind | socket.SOCK_NONBLOCK)
+        self.sockets.append(made)
+        return made
+
+    def on(self, sock: socket.socket, events: int, callback: Callable[[], None]) -> None:
+        self.selector.register(sock, events, callback)
+
+    def run_until(self, deadline: float, *, spin: bool = False) -> None:
+        """Serve callbacks until the monotonic clock shows `deadline`; spinning, waking up is not part of the answer."""
+        while (left := deadline - time.monotonic()) > 0:
+            for key, _ in self.selector.select(0 if spin else left):
+                key.data()
+
+    def close(self) -> None:
+        self.selector.close()
+        for sock in self.sockets:
+            sock.close()
+
+
+@contextmanager
+def _loop() -> Iterator[_Loop]:
+    loop = _Loop()
+    try:
+        yield loop
+    finally:
+        loop.close()
+
+
+def round_trips(pairs: Sequence[tuple[End, End]], count: int = 10, patience: float = 2.0) -> list[list[float]]:
+    """Round-trip times in seconds, `count` echoes one after another per pair, all pairs side by side.
+
+    An echo that does not come back within `patience` seconds is left out of the answer.
+    """
+    with _loop() as loop:
+        echoes = [_Echo(loop, source, target, count, patience) for source, target in pairs]
+        for echo in echoes:
+            echo.next()
+        deadline = time.monotonic() + count * patience
+        while time.monotonic() < deadline and not all(echo.done for echo in echoes):
+            loop.run_until(min(deadline, time.monotonic() + 0.05), spin=True)
+            for echo in echoes:
+                echo.check_lost()
+        return [echo.times for echo in echoes]
+
+
+class _Echo:
+    """One pair's echoes."""
+
+    def __init__(self, loop: _Loop, source: End, target: End, count: int, patience: float) -> None:
+        self.times: list[float] = []
+        self._sent = 0
+        self._count, self._patience = count, patience
+        self._server = loop.make(target, socket.SOCK_DGRAM)
+        self._server.bind((target.address, 0))
+        self._client = loop.make(source, socket.SOCK_DGRAM)
+        self._client.connect(self._server.getsockname())
+        loop.on(self._server, selectors.EVENT_READ, self._reflect)
+        loop.on(self._client, selectors.EVENT_READ, self._returned)
+
+    @property
+    def done(self) -> bool:
+        return self._sent > self._count
+
+    def next(self) -> None:
+        self._sent += 1
+        if not self.done:
+            self._at = time.perf_counter()
+            with suppress(OSError):
+                self._client.send(struct.pack("=Q", self._sent).ljust(ECHO_BYTES, b"."))
+
+    def check_lost(self) -> None:
+        if not self.done and time.perf_counter() - self._at > self._patience:
+            self.next()
+
+    def _reflect(self) -> None:
+        data, sender = self._server.recvfrom(64)
+        with suppress(OSError):
+            self._server.sendto(data, sender)
+
+    def _returned(self) -> None:
+        now = time.perf_counter()
+        try:
+            data = self._client.recv(64)
+        except OSError:  # unreachable for now
+            return
+        if struct.unpack_from("=Q", data)[0] == self._sent:
+            self.times.append(now - self._at)
+            self.next()
+
+
+@dataclass
+class Stream:
+    """A TCP stream's outcome."""
+
+    source: End
+    target: End
+    arrivals: list[tuple[float, int]] = field(default_factory=list)  # (time, bytes so far) at the receiver
+    failure: str = ""
+
+    def goodput(self, begin: float, end: float) -> float:
+        """Bit/s received between two times, interpolated at both ends."""
+        return 8 * (self._bytes_at(end) - self._bytes_at(begin)) / (end - begin)
+
+    def _bytes_at(self, moment: float) -> float:
+        before = (self.arrivals[0][0], 0) if self.arrivals else (moment, 0)
+        for arrival in self.arrivals:
+            if arrival[0] >= moment:
+                span = arrival[0] - before[0]
+                share = (moment - before[0]) / span if span > 0 else 1.0
+                return before[1] + share * (arrival[1] - before[1])
+            before = arrival
+        return float(before[1])
+
+
+def tcp_goodput(pairs: Sequence[tuple[End, End]], warm_up: float, window: float, slices: int = 4) -> list[float]:
+    """Goodput in bit/s of one TCP stream per pair, all at once: the median of `slices` equal parts of the window."""
+    with _loop() as loop:
+        streams = [Stream(source, target) for source, target in pairs]
+        for stream in streams:
+            _stream(loop, stream)
+        begin = time.monotonic() + warm_up
+        loop.run_until(begin + window)
+        for stream in streams:
+            if stream.failure:
+                raise OSError(f"no stream from {stream.source.name} to {stream.target.name}: {stream.failure}")
+        step = window / slices
+        return [
+            statistics.median(s.goodput(begin + i * step, begin + (i + 1) * step) for i in range(slices))
+            for s in streams
+        ]
+
+
+def _stream(loop: _Loop, stream: Stream) -> None:
+    listener = loop.make(stream.target, socket.SOCK_STREAM)
+    listener.bind((stream.target.address, 0))
+    listener.listen(1)
+    sender = loop.make(stream.source, socket.SOCK_STREAM)
+    space = bytearray(1 << 18)
+    total = 0
+
+    def accept() -> None:
+        receiver, _ = listener.accept()
+        receiver.setblocking(False)
+        loop.sockets.append(receiver)
+        loop.on(receiver, selectors.EVENT_READ, lambda: receive(receiver))
+
+    def receive(receiver: socket.socket) -> None:
+        nonlocal total
+        with suppress(BlockingIOError, ConnectionResetError):
+            total += receiver.recv_into(space)
+            stream.arrivals.append((time.monotonic(), total))
+
+    def send() -> None:
+        try:
+            sender.send(CHUNK)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            stream.failure = error.strerror or str(error)
+            loop.selector.unregister(sender)
+
+    code = sender.connect_ex(listener.getsockname())
+    if code not in (0, errno.EINPROGRESS):
+        stream.failure = OSError(code, "").strerror or str(code)
+        return
+    loop.on(listener, selectors.EVENT_READ, accept)
+    loop.on(sender, selectors.EVENT_WRITE, send)
+
+
+@dataclass(frozen=True)
+class Train:
+    """What came out of a paced train of full-sized UDP packets."""
+
+    sent: int
+    received: int
+    rate: float  # bit/s on the wire between the first and the last arrival
+
+    @property
+    def loss(self) -> float:
+        return 1 - self.received / self.sent if self.sent else 0.0
+
+
+def udp_train(source: End, target: End, rate: float, packets: int, drain: float = 1.0) -> Train:
+    """Send full packets at `rate` bit/s (counted with all headers); see how many arrive and how fast."""
+    wire = UDP_PAYLOAD + 28 + 14
+    interval = 8 * wire / rate
+    arrivals: list[float] = []
+    with _loop() as loop:
+        receiver = loop.make(target, socket.SOCK_DGRAM)
+        receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
+        receiver.bind((target.address, 0))
+        sender = loop.make(source, socket.SOCK_DGRAM)
+        sender.connect(receiver.getsockname())
+        loop.on(receiver, selectors.EVENT_READ, lambda: _count(receiver, arrivals))
+        payload = bytes(UDP_PAYLOAD)
+        start = time.monotonic()
+        sent = 0
+        while sent < packets:
+            while sent < packets and start + sent * interval <= time.monotonic():
+                with suppress(BlockingIOError):  # a full socket buffer: try again below
+                    sender.send(payload)
+                    sent += 1
+                    continue
+                break
+            loop.run_until(min(start + sent * interval, time.monotonic() + 0.01))
+            for key, _ in loop.selector.select(0):
+                key.data()
+        loop.run_until(time.monotonic() + drain)
+    span = arrivals[-1] - arrivals[0] if len(arrivals) > 1 else 0.0
+    return Train(sent, len(arrivals), 8 * wire * (len(arrivals) - 1) / span if span else 0.0)
+
+
+def _count(receiver: socket.socket, arrivals: list[float]) -> None:
+    with suppress(BlockingIOError):
+        while True:
+            receiver.recv(2048)
+            arrivals.append(time.monotonic())

@@ -1,0 +1,244 @@
+"""Plan → netlink requests, encoded by pyroute2 and not yet sent: which router gets what, in which order. Pure.
+
+The keeper encodes while the delay box still boots; the agent only sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+from pyroute2 import IPBatch
+from pyroute2.netlink.rtnl.tcmsg import sched_netem
+
+from testbed.network import shaping
+from testbed.network.agent import FIRST_NAMESPACE_FD, FIRST_PORT_INDEX, port_name
+from testbed.network.netlink import split
+from testbed.network.shape import Shape
+from testbed.plan import LinkPlan, NetworkPlan, WorkerPlan
+
+if not hasattr(sched_netem, "fix_request"):
+    # pyroute2 0.9 also encodes netem's rate as TCA_RATE, an estimator, and the kernel answers ERANGE
+    sched_netem.fix_request = lambda request: request.pop("rate", None)
+
+ROOT = -1  # the box's own namespace
+FIRST_LINK_INDEX = 10_000  # interface indexes are ours to choose: end a of link i is 10000 + 2i
+PERMANENT = 0x80  # a neighbour entry that is never probed
+
+
+class Message(NamedTuple):
+    """One request: for which router (or ROOT), what it does in words, its bytes in hexadecimal."""
+
+    router: int
+    label: str
+    text: str
+
+
+# How a qdisc is put on a link end: batch, interface index, shape, reverse shape, MTU, "add" or "change"
+Attach = Callable[[IPBatch, int, Shape, Shape, int, str], None]
+
+
+def _encode(router: int, label: str, fill: Callable[[IPBatch], None]) -> list[Message]:
+    return [Message(router, label, data.hex()) for data in _requests(fill)]
+
+
+def _requests(fill: Callable[[IPBatch], None]) -> list[bytes]:
+    batch = _compiler()
+    batch.reset()
+    fill(batch)
+    return split(bytes(batch.batch))
+
+
+@cache
+def _compiler() -> IPBatch:
+    """One for all: making one opens a socket and costs as much as encoding a request."""
+    return IPBatch()
+
+
+def netem_on(overhead: float) -> Attach:
+    """Real shaping, in a box that adds `overhead` seconds to each link by itself."""
+
+    def attach(batch: IPBatch, index: int, shape: Shape, reverse: Shape, mtu: int, command: str) -> None:
+        numbers = shaping.netem(shape, reverse, mtu, overhead)
+        batch.tc(
+            command,
+            "netem",
+            index=index,
+            handle="1:",
+            delay=numbers.delay_us,
+            jitter=numbers.jitter_us,
+            loss=numbers.loss_percent,
+            rate=numbers.rate,
+            limit=numbers.limit,
+        )
+
+    return attach
+
+
+def attach_pfifo(batch: IPBatch, index: int, shape: Shape, reverse: Shape, mtu: int, command: str) -> None:
+    """A plain queue in netem's place: lets the building be timed on a kernel without netem. Shapes nothing."""
+    batch.tc(command, "pfifo", index=index, handle="1:", limit=shaping.limit_packets(shape, reverse, mtu))
+
+
+def link_messages(plan: NetworkPlan, attach: Attach) -> list[Message]:
+    """Everything between routers: links, addresses, neighbours, qdiscs, routes."""
+    number = {name: i for i, name in enumerate(plan.routers)}
+    messages: list[Message] = []
+    for link in plan.links:
+        messages += _one_link(link, number, plan.mtu, attach)
+    for router, routes in plan.routes.items():
+        for route in routes:
+            link = plan.links[route.link]
+            gateway = link.address_b if router == link.a else link.address_a
+            oif = end_index(link, router)
+            messages += _encode(
+                number[router],
+                f"route at {router} to {route.prefix}",
+                lambda b, r=route, g=gateway, o=oif: b.route("add", dst=r.prefix, gateway=g, oif=o),  # type: ignore[misc]
+            )
+    return messages
+
+
+def _one_link(link: LinkPlan, number: Mapping[str, int], mtu: int, attach: Attach) -> Iterator[Message]:
+    label = f"link {link.name}"
+    ends = (
+        (link.a, link.address_a, link.address_b, link.ab, link.ba),
+        (link.b, link.address_b, link.address_a, link.ba, link.ab),
+    )
+
+    def create(batch: IPBatch) -> None:
+        batch.link(
+            "add",
+            index=end_index(link, link.a),
+            ifname=_end_name(link, link.a),
+            address=_end_mac(link, link.a),
+            mtu=mtu,
+            net_ns_fd=FIRST_NAMESPACE_FD + number[link.a],
+            linkinfo=_veth_to(
+                index=end_index(link, link.b),
+                IFLA_IFNAME=_end_name(link, link.b),
+                IFLA_ADDRESS=_end_mac(link, link.b),
+                IFLA_MTU=mtu,
+                IFLA_NET_NS_FD=FIRST_NAMESPACE_FD + number[link.b],
+            ),
+        )
+
+    yield from _encode(ROOT, label, create)
+    for router, own, other, shape, reverse in ends:
+        index = end_index(link, router)
+        peer = link.b if router == link.a else link.a
+
+        def configure(
+            batch: IPBatch,
+            index: int = index,
+            own: str = own,
+            other: str = other,
+            peer: str = peer,
+            shape: Shape = shape,
+            reverse: Shape = reverse,
+        ) -> None:
+            batch.addr("add", index=index, address=own, prefixlen=31)
+            attach(batch, index, shape, reverse, mtu, "add")
+            batch.link("set", index=index, state="up")
+            # ARP over a slow or lossy link would be traffic that nobody asked for
+            batch.neigh("add", ifindex=index, dst=other, lladdr=_end_mac(link, peer), state=PERMANENT)
+
+        yield from _encode(number[router], f"{label} at {router}", configure)
+
+
+def move_messages(plan: NetworkPlan, ports: Mapping[int, int]) -> list[Message]:
+    """Give each worker's port (its interface index in the box, by rank) to its router."""
+    number = {name: i for i, name in enumerate(plan.routers)}
+    messages: list[Message] = []
+    for worker in plan.workers:
+        index, router = ports[worker.rank], number[worker.router]
+        messages += _encode(
+            ROOT,
+            f"port of {worker.name}",
+            lambda b, i=index, r=router: b.link("set", index=i, net_ns_fd=FIRST_NAMESPACE_FD + r),  # type: ignore[misc]
+        )
+    return messages
+
+
+def port_messages(plan: NetworkPlan, ports: Mapping[int, int]) -> list[Message]:
+    """Set the workers' ports up in their routers."""
+    number = {name: i for i, name in enumerate(plan.routers)}
+    messages: list[Message] = []
+    for worker in plan.workers:
+
+        def configure(batch: IPBatch, index: int = ports[worker.rank], worker: WorkerPlan = worker) -> None:
+            batch.addr("add", index=index, address=worker.gateway, prefixlen=30)
+            batch.link("set", index=index, state="up")
+
+        messages += _encode(number[worker.router], f"port of {worker.name}", configure)
+    return messages
+
+
+def change_messages(plan: NetworkPlan, link: LinkPlan, attach: Attach) -> list[Message]:
+    """Both ends of a link get their numbers anew, under traffic and without losing a packet."""
+    number = {name: i for i, name in enumerate(plan.routers)}
+    messages: list[Message] = []
+    for router, shape, reverse in ((link.a, link.ab, link.ba), (link.b, link.ba, link.ab)):
+
+        def change(batch: IPBatch, router: str = router, shape: Shape = shape, reverse: Shape = reverse) -> None:
+            attach(batch, end_index(link, router), shape, reverse, plan.mtu, "change")
+
+        messages += _encode(number[router], f"link {link.name} at {router}", change)
+    return messages
+
+
+def worker_cable(end: int, namespace: int, worker: WorkerPlan, segments: int, mtu: int) -> list[bytes]:
+    """On the host: the veth from a worker's eth0 to the port p<rank>; both ends' namespaces are descriptors."""
+
+    def create(batch: IPBatch) -> None:
+        batch.link(
+            "add",
+            index=FIRST_PORT_INDEX + worker.rank,
+            ifname=port_name(worker.rank),
+            mtu=mtu,
+            net_ns_fd=end,
+            linkinfo=_veth_to(
+                index=2, IFLA_IFNAME="eth0", IFLA_MTU=mtu, IFLA_NET_NS_FD=namespace, IFLA_GSO_MAX_SEGS=segments
+            ),
+        )
+
+    return _requests(create)
+
+
+def worker_side(worker: WorkerPlan) -> list[bytes]:
+    """Inside a worker's namespace: addresses, interfaces up, everything through the gateway."""
+
+    def configure(batch: IPBatch) -> None:
+        batch.link("set", index=1, state="up")
+        batch.addr("add", index=2, address=worker.address, prefixlen=30)
+        batch.link("set", index=2, state="up")
+        batch.route("add", dst="0.0.0.0/0", gateway=worker.gateway, oif=2)
+
+    return _requests(configure)
+
+
+def port_up(rank: int) -> list[bytes]:
+    """In the box's namespace: the worker's port comes up."""
+    return _requests(lambda batch: batch.link("set", index=FIRST_PORT_INDEX + rank, state="up"))
+
+
+def end_index(link: LinkPlan, router: str) -> int:
+    """The interface index of a link's end, unique over the whole network."""
+    return FIRST_LINK_INDEX + 2 * link.index + (router == link.b)
+
+
+def _end_name(link: LinkPlan, router: str) -> str:
+    return f"l{link.index}{'b' if router == link.b else 'a'}"
+
+
+def _end_mac(link: LinkPlan, router: str) -> str:
+    high, low = divmod(2 * link.index + (router == link.b), 256)
+    return f"02:1b:{high >> 16 & 255:02x}:{high >> 8 & 255:02x}:{high & 255:02x}:{low:02x}"
+
+
+def _veth_to(index: int, **attributes: Any) -> dict[str, Any]:
+    """The peer of a veth with an index of our choice, which pyroute2's `peer=` cannot give."""
+    peer = {"index": index, "attrs": list(attributes.items())}
+    data = {"attrs": [("VETH_INFO_PEER", peer)]}
+    return {"attrs": [("IFLA_INFO_KIND", "veth"), ("IFLA_INFO_DATA", data)]}

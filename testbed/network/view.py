@@ -1,0 +1,125 @@
+"""Networks in words: what was asked and what was measured per link, what is up. Called by the commands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from testbed.network.calibrate import Calibration, Probe, Way
+from testbed.network.handle import Handle
+from testbed.network.shaping import ideal_goodput
+from testbed.network.state import State
+from testbed.results.verdict import Verdict
+
+STYLES = {"faithful": "green", "suspect": "yellow", "invalid": "bold red"}
+MOST_ROWS = 40
+MOST_REASONS = 8
+
+
+def show_calibration(found: Calibration, mtu: int) -> None:
+    """The table "asked / measured" and the verdict."""
+    table = Table(title="links, asked / measured", title_justify="left")
+    table.add_column("between")
+    for name in ("round trip, ms", "Mbit/s there", "Mbit/s back", "lost there", "lost back"):
+        table.add_column(name, justify="right")
+    shown = found.probes[:MOST_ROWS]
+    for probe in shown:
+        table.add_row(_between(probe), _round_trip(probe), *_goodputs(probe, mtu), *_losses(probe))
+    if not any(way.loss for probe in shown for way in (probe.there, probe.back)):
+        table.columns = table.columns[:4]
+    console = Console()
+    console.print(table)
+    if len(found.probes) > MOST_ROWS:
+        console.print(f"… and {len(found.probes) - MOST_ROWS} more (all of them count for the verdict)")
+    if found.unmeasured:
+        console.print(f"goodput was not measured on {found.unmeasured} of the link directions, to keep this short")
+    show_verdict(found.verdict)
+
+
+def show_verdict(verdict: Verdict) -> None:
+    console = Console()
+    console.print(f"the network is [{STYLES[verdict.grade]}]{verdict.grade}[/]", highlight=False)
+    for reason in verdict.reasons[:MOST_REASONS]:
+        console.print(f"  {reason}", highlight=False)
+    if len(verdict.reasons) > MOST_REASONS:
+        console.print(f"  … and {len(verdict.reasons) - MOST_REASONS} more", highlight=False)
+
+
+def _between(probe: Probe) -> str:
+    return probe.name if probe.hops == 1 else f"{probe.name} ({probe.hops} links)"
+
+
+def _round_trip(probe: Probe) -> str:
+    measured = "no answer" if probe.rtt is None else f"{probe.rtt * 1e3:.2f} ±{probe.spread * 1e3:.2f}"
+    return f"{probe.latency * 1e3:.2f} / {measured}"
+
+
+def _goodputs(probe: Probe, mtu: int) -> list[str]:
+    return [_goodput(way, mtu) for way in (probe.there, probe.back)]
+
+
+def _goodput(way: Way, mtu: int) -> str:
+    if way.rate is None:
+        return "unlimited"
+    asked = f"{ideal_goodput(way.rate, mtu) / 1e6:.4g}"
+    return f"{asked} / {'–' if way.goodput is None else format(way.goodput / 1e6, '.4g')}"
+
+
+def _losses(probe: Probe) -> list[str]:
+    ways = (probe.there, probe.back)
+    return [
+        f"{way.loss:.2%} / {'–' if way.lost is None else format(way.lost, '.2%')}" if way.loss else "" for way in ways
+    ]
+
+
+def show_networks(networks: Sequence[State], leftovers: Sequence[str]) -> None:
+    """What `testbed status` prints."""
+    console = Console()
+    if not networks:
+        console.print("no network is up")
+    for state in networks:
+        handle = Handle(state)
+        plan, status, counters = handle.plan, handle.call("status"), handle.counters()
+        console.print(
+            f"[bold]{state.name}[/]  {len(plan.workers)} workers, {len(plan.links)} links, "
+            f"{_box(state)}, keeper {state.keeper}, congestion control {_congestion(status)}",
+            highlight=False,
+        )
+        console.print(_links_table(status, counters))
+    for name in leftovers:
+        console.print(
+            f"[yellow]{name} is a leftover of a network that ended badly: testbed down {name}[/]", highlight=False
+        )
+
+
+def _box(state: State) -> str:
+    where = "this kernel" if state.box == "host" else "the guest's kernel"
+    return f"box {state.box} ({where}, {state.kernel})"
+
+
+def _congestion(status: dict[str, Any]) -> str:
+    return str(status["settings"]["net.ipv4.tcp_congestion_control"])
+
+
+def _links_table(status: dict[str, Any], counters: dict[str, Any]) -> Table:
+    from testbed.network.setting import describe
+    from testbed.network.shape import Shape
+
+    table = Table()
+    for name, justify in (
+        ("direction", "left"),
+        ("shape", "left"),
+        ("sent", "right"),
+        ("dropped", "right"),
+        ("queued", "right"),
+    ):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for link, shapes in list(status["links"].items())[: MOST_ROWS // 2]:
+        a, _, b = link.partition("-")
+        for direction, shape in zip((f"{a}>{b}", f"{b}>{a}"), shapes, strict=True):
+            sent, _, drops, _, queued = counters["links"][direction]
+            table.add_row(direction, describe(Shape(**shape)), f"{sent / 1e6:.2f} MB", str(drops), f"{queued} packets")
+    return table

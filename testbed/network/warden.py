@@ -1,0 +1,213 @@
+"""Shells in workers that never outlive whoever asked for them. `testbed shell` runs its commands through this.
+
+The warden is a process between the shell and the workers' shells. All that these start, detached or not, stays below
+the warden; when the asking process leaves, however it ends, the warden stops what is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from testbed.errors import NetworkError
+from testbed.network import namespaces
+from testbed.network.handle import Handle
+from testbed.network.wire import read_line, send_line
+
+CLONE_NEWUTS = 0x04000000
+PR_SET_CHILD_SUBREAPER = 36
+POLITE_SECONDS = 1.0  # between asking what is left to end and ending it
+PATIENCE_SECONDS = 5.0
+TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)  # meant for commands, not for the warden
+IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+
+# Reads commands from descriptor 3 and answers each one's exit status on descriptor 4. It evaluates them itself, so that
+# `cd`, variables and background jobs stay; they have the terminal as it is. The first trap is there to survive Ctrl-C,
+# which ends the command (and may interrupt the read), the second one answers `exit`.
+LOOP = r"""
+trap : INT
+trap '{ echo "$? end" >&4; } 2>/dev/null' EXIT
+while true; do
+  IFS= read -r -d '' -u 3 line || { (($? > 128)) && continue; break; }
+  eval "$line" 3<&- 4>&-
+  echo $? >&4
+done
+"""
+
+
+class Warden:
+    """Starts shells in workers and, at the end, stops everything that came of them."""
+
+    def __init__(self, handle: Handle, *, stdin: bool) -> None:
+        """`stdin`: whether commands may read the standard input; else theirs is empty."""
+        self._control, theirs = socket.socketpair()
+        self._pid = os.fork()
+        if self._pid == 0:
+            try:
+                self._control.close()
+                _serve(theirs, handle, stdin)
+            finally:
+                os._exit(0)
+        theirs.close()
+
+    def shell(self, worker: str | None) -> Shell:
+        """A shell in a worker, or on the host as this process sees it."""
+        (commands_out, commands_in), (status_out, status_in) = os.pipe(), os.pipe()
+        try:
+            send_line(self._control, {"worker": worker}, [commands_out, status_in])
+            answer = read_line(self._control)
+        except OSError:
+            answer = None
+        finally:
+            os.close(commands_out)
+            os.close(status_in)
+        if answer is None:
+            raise NetworkError("the process that runs the workers' shells has ended")
+        if "error" in answer:
+            raise NetworkError(f"no shell in {worker}: {answer['error']}")
+        return Shell(commands_in, status_out)
+
+    def close(self) -> None:
+        """Stop everything; returns when it is gone."""
+        self._control.close()
+        os.waitpid(self._pid, 0)
+
+
+class Shell:
+    """One worker's shell: a place where commands run one after another."""
+
+    def __init__(self, commands: int, status: int) -> None:
+        self._commands, self._status = commands, status
+        self.ended = False
+
+    def run(self, line: str) -> int:
+        """Run a command on our own terminal and wait; its exit status. BrokenPipeError: nobody is there to run it."""
+        _write_all(self._commands, line.encode() + b"\0")
+        return self.wait()
+
+    def wait(self) -> int:
+        """The exit status of the running command; to be called again after an interruption."""
+        answer = b""
+        while not answer.endswith(b"\n"):
+            data = os.read(self._status, 16)
+            if not data:  # killed, or replaced by `exec`
+                self.ended = True
+                return 255
+            answer += data
+        status, *end = answer.split()
+        self.ended = bool(end)
+        return int(status)
+
+    def close(self) -> None:
+        os.close(self._commands)
+        os.close(self._status)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def _serve(control: socket.socket, handle: Handle, stdin: bool) -> None:
+    """The warden's life: one request per shell, and the clean-up when nobody can ask any more."""
+    for number in TERMINAL_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children need no waiting for
+    if ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError("this process cannot adopt orphans")
+    hosts = handle.directory / "hosts"
+    own = Handle(handle.state)  # two processes must not share a connection
+    while True:
+        received: list[int] = []
+        request = read_line(control, received)
+        if request is None:
+            break
+        try:
+            _start(own, request["worker"], hosts, received, stdin)
+            send_line(control, {"result": None})
+        except (OSError, NetworkError) as error:
+            send_line(control, {"error": str(error)})
+        finally:
+            for fd in received:
+                os.close(fd)
+    _stop_all()
+
+
+def _start(handle: Handle, worker: str | None, hosts: Path, pipes: list[int], stdin: bool) -> None:
+    if worker is None:
+        _fork_shell("the host", lambda: None, pipes, stdin)
+        return
+    with handle.namespace(worker) as namespace:
+        _fork_shell(worker, lambda: _move_in(handle, namespace, worker, hosts), pipes, stdin)
+
+
+def _fork_shell(name: str, move_in: Callable[[], None], pipes: list[int], stdin: bool) -> None:
+    if os.fork():
+        return
+    try:
+        namespaces.die_with_parent()
+        for number in (*TERMINAL_SIGNALS, *IGNORED_BY_PYTHON, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        move_in()
+        if not stdin:
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        # Above the numbers they shall get, so that neither overwrites the other.
+        for target, source in enumerate([fcntl.fcntl(pipe, fcntl.F_DUPFD, 10) for pipe in pipes], start=3):
+            os.dup2(source, target)
+        os.closerange(5, os.sysconf("SC_OPEN_MAX"))
+        os.execvp("bash", ["bash", "--noprofile", "--norc", "-c", LOOP, name])
+    except OSError as error:
+        os.write(2, f"no shell in {name}: {error}\n".encode())
+    finally:
+        os._exit(127)
+
+
+def _move_in(handle: Handle, namespace: int, name: str, hosts: Path) -> None:
+    """Into a worker: its network, its name, and a hosts file by which workers find each other."""
+    handle.join()
+    namespaces.setns(namespace)
+    namespaces.unshare(namespaces.CLONE_NEWNS | CLONE_NEWUTS)
+    namespaces.mount("none", "/", flags=namespaces.MS_REC | namespaces.MS_PRIVATE)
+    namespaces.mount(str(hosts), "/etc/hosts", flags=namespaces.MS_BIND)
+    with contextlib.suppress(OSError):  # /sys would show the host's interfaces; some containers do not let us change it
+        namespaces.mount("sysfs", "/sys", "sysfs")
+    socket.sethostname(name)
+
+
+def _stop_all() -> None:
+    """End every descendant: asked first, killed after a moment. New ones may appear meanwhile, so look again."""
+    start = time.monotonic()
+    asked: set[int] = set()
+    while (left := _descendants(os.getpid())) and time.monotonic() < start + PATIENCE_SECONDS:
+        polite = time.monotonic() < start + POLITE_SECONDS
+        for pid in left:
+            if polite and pid in asked:
+                continue
+            try:
+                os.kill(pid, signal.SIGTERM if polite else signal.SIGKILL)
+                os.kill(pid, signal.SIGCONT)  # a stopped process would not hear it
+            except ProcessLookupError:
+                continue
+            asked.add(pid)
+        time.sleep(0.005)
+
+
+def _descendants(pid: int) -> list[int]:
+    found: list[int] = []
+    queue = [pid]
+    while queue:
+        try:
+            for task in Path(f"/proc/{queue.pop()}/task").iterdir():
+                children = [int(child) for child in (task / "children").read_text().split()]
+                found += children
+                queue += children
+        except OSError:  # it ended meanwhile
+            continue
+    return found

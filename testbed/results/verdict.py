@@ -1,0 +1,65 @@
+"""Whether the emulation was faithful: pure judgements on what was asked and what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from testbed.network.shaping import ideal_goodput
+
+Grade = Literal["faithful", "suspect", "invalid"]
+ORDER: tuple[Grade, ...] = ("faithful", "suspect", "invalid")
+
+RTT_ABSOLUTE = 0.3e-3  # seconds
+RTT_RELATIVE = 0.02
+GOODPUT_RELATIVE = 0.02
+INVALID_FACTOR = 5  # this many times the allowed deviation, and the result means nothing
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A grade and everything that spoke against a better one."""
+
+    grade: Grade
+    reasons: tuple[str, ...] = ()
+
+
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """All reasons, and the worst grade."""
+    found = list(verdicts)
+    grade: Grade = max((verdict.grade for verdict in found), key=ORDER.index, default=ORDER[0])
+    return Verdict(grade, tuple(reason for verdict in found for reason in verdict.reasons))
+
+
+def _grade(what: str, deviation: float, allowed: float) -> Verdict:
+    if deviation <= allowed:
+        return Verdict("faithful")
+    return Verdict("invalid" if deviation > INVALID_FACTOR * allowed else "suspect", (what,))
+
+
+def judge_rtt(where: str, asked: float, measured: float | None, jitter: float = 0.0) -> Verdict:
+    """Off by at most 0.3 ms or 2 %, and by no more than the jitter asked for beyond that."""
+    if measured is None:
+        return Verdict("invalid", (f"{where}: no packet came back",))
+    allowed = max(RTT_ABSOLUTE, RTT_RELATIVE * asked) + jitter
+    text = f"{where}: round trip {measured * 1e3:.2f} ms instead of {asked * 1e3:.2f} ms"
+    return _grade(text, abs(measured - asked), allowed)
+
+
+def judge_goodput(where: str, rate: float | None, measured: float | None, mtu: int = 1500) -> Verdict:
+    """Within 2 % of what TCP can carry over that rate."""
+    if rate is None or measured is None:
+        return Verdict("faithful")
+    asked = ideal_goodput(rate, mtu)
+    text = f"{where}: {measured / 1e6:.2f} Mbit/s instead of {asked / 1e6:.2f} Mbit/s"
+    return _grade(text, abs(measured - asked) / asked, GOODPUT_RELATIVE)
+
+
+def judge_loss(where: str, asked: float, measured: float | None, packets: int) -> Verdict:
+    """Within four standard deviations of a fair coin of that probability, at least 0.3 points."""
+    if measured is None or packets == 0:
+        return Verdict("faithful")
+    allowed = max(0.003, 4 * (asked * (1 - asked) / packets) ** 0.5)
+    text = f"{where}: {measured:.2%} of the packets lost instead of {asked:.2%}"
+    return _grade(text, abs(measured - asked), allowed)
