@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
-
 PIPED_WIDTH = 150  # columns where nobody's terminal limits them
 
 
