@@ -112,6 +112,34 @@ def data_where() -> None:
 
 @cli.command()
 @click.argument("file", type=click.Path(path_type=Path))
+@_SETS
+@_BOX
+@click.option("--out", type=click.Path(path_type=Path), help="Where results go. Default: runs/NAME-TIME.")
+@click.option(
+    "--resume", type=click.Path(path_type=Path), metavar="DIR", help="Go on with a run: only what is missing."
+)
+@click.option("--only", multiple=True, metavar="METHOD", help="Only this method; may be given again.")
+@click.option("--dry-run", is_flag=True, help="Show the plan, start nothing.")
+@click.option("--no-calibrate", is_flag=True, help="Do not measure the links; every result is suspect then.")
+def up(
+    file: Path,
+    sets: tuple[str, ...],
+    box: str | None,
+    out: Path | None,
+    resume: Path | None,
+    only: tuple[str, ...],
+    dry_run: bool,
+    no_calibrate: bool,
+) -> None:
+    """Run a scenario: its network, every method on it, and the table that says which wins."""
+    from testbed.up import Request
+    from testbed.up import up as run
+
+    sys.exit(run(Request(file, sets, out, resume, box, only, dry_run, not no_calibrate)))
+
+
+@cli.command()
+@click.argument("file", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Everything, for programs.")
 @_SETS
 def plan(file: Path, as_json: bool, sets: tuple[str, ...]) -> None:
@@ -182,7 +210,7 @@ def exec_(worker: str, command: tuple[str, ...], name: str | None) -> None:
     """Run a command inside a worker's network: testbed exec w0 -- ping w1."""
     from testbed.network.enter import run
 
-    sys.exit(run(worker, command, name))
+    sys.exit(run(worker, command[1:] if command[0] == "--" else command, name))
 
 
 @net.command("set", context_settings={"ignore_unknown_options": True})

@@ -20,6 +20,7 @@ from testbed.network.netlink import Netlink
 
 FIRST_NAMESPACE_FD = 400  # router i's namespace is descriptor 400 + i, so that requests can be encoded beforehand
 FIRST_PORT_INDEX = 1_000  # worker i's port in the box has interface index 1000 + i (host box)
+ETHTOOL_SET_GRO = 0x2C
 MODULES = ("kernel/drivers/net/veth.ko", "kernel/net/sched/sch_netem.ko")
 ROUTER_SYSCTLS = {
     "net.ipv4.ip_forward": "1",
@@ -58,6 +59,11 @@ class Agent:
     def interfaces(self) -> dict[str, int]:
         """Index by name of the interfaces outside the routers: the ports, before they are given to their routers."""
         return {link.name: link.interface for link in self._root.links()}
+
+    def no_merging(self, interfaces: list[str]) -> None:
+        """Switch generic receive offload off."""
+        for name in interfaces:
+            namespaces.ethtool(name, ETHTOOL_SET_GRO, 0)
 
     def send(self, messages: list[tuple[int, str, str]] | None = None, file: str | None = None) -> None:
         """Send requests (router or -1, label, hexadecimal bytes) in order; large batches come in a file."""

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -63,8 +63,9 @@ class Box(ABC):
         """A descriptor of a router's namespace, where this kernel has it; the caller closes it."""
 
     @abstractmethod
-    def plug(self, ranks: Sequence[int]) -> dict[int, int]:
-        """Make the workers' ports known to the agent; their interface index there, by rank."""
+    def plug(self, sizes: Mapping[int, int]) -> dict[int, int]:
+        """Make the workers' ports known to the agent; their interface index there, by rank. `sizes`: of the largest
+        super-packet that each worker sends."""
 
     def wait_ready(self) -> str:
         """The kernel release the agent runs on."""
@@ -73,8 +74,11 @@ class Box(ABC):
     def call(self, op: str, **arguments: Any) -> Any:
         """One request to the agent."""
         line = json.dumps({"op": op, **arguments}, separators=(",", ":")).encode() + b"\n"
-        self._stream.sendall(line)
-        answer = self._read_answer()
+        try:
+            self._stream.sendall(line)
+            answer = self._read_answer()
+        except OSError as error:
+            raise NetworkError(f"the {self.kind} box ended{self.last_words()}") from error
         if "error" in answer:
             raise NetworkError(f"the {self.kind} box could not do it: {answer['error']}")
         return answer["result"]
@@ -119,16 +123,18 @@ class Box(ABC):
                 continue
             remaining = deadline - time.monotonic()
             if remaining <= 0 or not select.select([self._stream], [], [], remaining)[0]:
-                raise NetworkError(
-                    f"the {self.kind} box did not answer within {ANSWER_SECONDS:g} s{self._last_words()}"
-                )
+                raise NetworkError(f"the {self.kind} box did not answer within {ANSWER_SECONDS:g} s{self.last_words()}")
             data = self._stream.recv(65536)
             if not data:
-                raise NetworkError(f"the {self.kind} box ended{self._last_words()}")
+                raise NetworkError(f"the {self.kind} box ended{self.last_words()}")
             self._pending += data
 
-    def _last_words(self) -> str:
-        log = (self.directory / "box.log").read_text(errors="replace").splitlines()
+    def last_words(self) -> str:
+        """What it said before it ended, for an error message."""
+        try:
+            log = (self.directory / "box.log").read_text(errors="replace").splitlines()
+        except FileNotFoundError:
+            log = []
         words = [line for line in [*self._noise, *log] if line][-5:]
         return "; its last words:\n  " + "\n  ".join(words) if words else ""
 
@@ -144,8 +150,8 @@ class HostBox(Box):
     def router_namespace(self, number: int) -> int | None:
         return os.open(f"/proc/{self.process.pid}/fd/{FIRST_NAMESPACE_FD + number}", os.O_RDONLY | os.O_CLOEXEC)
 
-    def plug(self, ranks: Sequence[int]) -> dict[int, int]:
-        return {rank: FIRST_PORT_INDEX + rank for rank in ranks}
+    def plug(self, sizes: Mapping[int, int]) -> dict[int, int]:
+        return {rank: FIRST_PORT_INDEX + rank for rank in sizes}
 
 
 class DelayBox(Box):
@@ -181,13 +187,16 @@ class DelayBox(Box):
     def router_namespace(self, number: int) -> int | None:
         return None
 
-    def plug(self, ranks: Sequence[int]) -> dict[int, int]:
+    def plug(self, sizes: Mapping[int, int]) -> dict[int, int]:
         """Hot-plug: the kernel's command line has no room for many ports."""
-        for rank in ranks:
-            port = port_name(rank)
-            self._management(f"config vec{rank}:transport=raw,ifname={port},gro=1,bpffile=b")
-        found = self.call("interfaces")
-        return {rank: found[f"vec{rank}"] for rank in ranks}
+        for rank, size in sizes.items():
+            # vec=0: packets one by one. In batches, all but the first one's payload arrived as zeros (kernel 6.1).
+            port = f"transport=raw,ifname={port_name(rank)},mtu={size},vec=0,bpffile=b"
+            self._management(f"config vec{rank}:{port}")
+        names = {f"vec{rank}": rank for rank in sizes}
+        # With generic receive offload netem would see one packet where there were many.
+        self.call("no_merging", interfaces=list(names))
+        return {names[name]: index for name, index in self.call("interfaces").items() if name in names}
 
     def _management(self, command: str) -> None:
         """One request to the guest kernel's management console (a datagram protocol of fixed 512-byte texts)."""

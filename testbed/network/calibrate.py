@@ -130,10 +130,9 @@ def rounds(probes: Sequence[Probe], forward: bool, side_by_side: float = SIDE_BY
     return result
 
 
-def calibrate(handle: Handle, plan: NetworkPlan | None = None) -> Calibration:
-    """Measure the running network; `plan` where its links have been changed since it was built."""
-    wanted = plan or handle.plan
-    return handle.run(lambda inner: _Calibrator(inner, wanted).run())
+def calibrate(handle: Handle, plan: NetworkPlan, *, streams: bool = True) -> Calibration:
+    """Measure the running network against the plan of what it should be now; without streams, only round trips."""
+    return handle.run(lambda inner: _Calibrator(inner, plan).run(streams))
 
 
 class _Calibrator:
@@ -149,11 +148,11 @@ class _Calibrator:
             if worker.name in needed
         }
 
-    def run(self) -> Calibration:
+    def run(self, streams: bool) -> Calibration:
         priority.raise_above_workers([os.getpid()])  # or it would measure how long it waits for a core
         every = list(range(len(self.probes)))
         self.with_second_looks(every, self.measure_round_trips, lambda n: self.judge_round_trip(self.probes[n]))
-        for forward in (True, False):
+        for forward in (True, False) if streams else ():
             self.with_second_looks(
                 every,
                 lambda some, forward=forward: self.measure_streams(forward, some),  # type: ignore[misc]

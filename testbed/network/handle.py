@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import signal
 import socket
 import subprocess
 import sys
+import threading
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -101,6 +104,9 @@ class Handle:
                     outcome: tuple[bool, Any] = (True, function(Handle(self.state)))
                 except (TestbedError, OSError) as error:
                     outcome = (False, error)
+                except Exception:
+                    traceback.print_exc()
+                    raise
                 with os.fdopen(writer, "wb") as stream:
                     pickle.dump(outcome, stream)
                 status = 0
@@ -136,27 +142,15 @@ class Handle:
 def start(plan: NetworkPlan, box: str = "auto") -> tuple[Handle, probe.Choice]:
     """Build the network. It ends with this process unless `detach` is called."""
     choice = probe.choose(box)
-    directory = state.claim(plan.name)
-    (directory / "plan.json").write_text(planfile.to_json(plan))
     ours, theirs = socket.socketpair()
+    directory: Path | None = None
+    keeper: subprocess.Popen[bytes] | None = None
     try:
-        with theirs, (directory / "keeper.log").open("wb") as log:
-            command = [
-                sys.executable,
-                "-m",
-                "testbed.network.keeper",
-                str(directory),
-                choice.kind,
-                str(theirs.fileno()),
-            ]
-            keeper = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
+        with uninterrupted():
+            directory = state.claim(plan.name)
+            (directory / "plan.json").write_text(planfile.to_json(plan))
+            keeper = _start_keeper(directory, choice.kind, theirs)
+        theirs.close()
         ours.settimeout(START_SECONDS)
         try:
             answer = read_line(ours)
@@ -166,20 +160,54 @@ def start(plan: NetworkPlan, box: str = "auto") -> tuple[Handle, probe.Choice]:
         if answer is None or "error" in answer:
             raise _not_built(plan.name, answer, directory)
         running = state.find(plan.name)
-        assert running is not None
+        if running is None:
+            raise NetworkError(f"the network {plan.name} was taken down while it was being built")
         return Handle(running, ours), choice
     except BaseException:  # Ctrl-C included: nothing half-built is left behind
-        ours.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            keeper.wait(state.STOP_SECONDS)
-        keeper.kill()
-        keeper.wait()
-        state.remove(directory)
+        with uninterrupted():
+            theirs.close()
+            ours.close()
+            if keeper:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    keeper.wait(state.STOP_SECONDS)
+                keeper.kill()
+                keeper.wait()
+            if directory:
+                state.release(directory)
         raise
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits until the block is done: half a claim, or half a clean-up, would stay behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread is ever interrupted
+        return
+    pressed: list[Any] = []
+    before = signal.signal(signal.SIGINT, lambda *arguments: pressed.append(arguments))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pressed and callable(before):
+        before(*pressed[0])
+
+
+def _start_keeper(directory: Path, kind: str, lifeline: socket.socket) -> subprocess.Popen[bytes]:
+    fd = lifeline.fileno()
+    command = [sys.executable, "-m", "testbed.network.keeper", str(directory), kind, str(fd)]
+    with (directory / "keeper.log").open("wb") as log:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[fd], start_new_session=True
+        )
 
 
 def _not_built(name: str, answer: dict[str, Any] | None, directory: Path) -> NetworkError:
     if answer is None:
-        words = (directory / "keeper.log").read_text(errors="replace").strip().splitlines()[-5:]
-        return NetworkError(f"the network {name} could not be built; the keeper's last words:\n  " + "\n  ".join(words))
+        try:
+            words = (directory / "keeper.log").read_text(errors="replace").strip().splitlines()[-5:]
+        except FileNotFoundError:
+            return NetworkError(f"the network {name} was taken down while it was being built")
+        told = "; the keeper's last words:\n  " + "\n  ".join(words) if words else ": its keeper was ended"
+        return NetworkError(f"the network {name} could not be built{told}")
     return NetworkError(f"the network {name} could not be built: {answer['error']}", hint=answer.get("hint"))

@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from testbed.errors import NetworkError, TestbedError
 from testbed.network import namespaces, planfile, priority, state
 from testbed.network.box import BOXES, Box
-from testbed.network.events import Timeline
+from testbed.network.events import Change, Done, Timeline
 from testbed.network.netlink import Netlink
 from testbed.network.wire import read_line, send_line
 from testbed.plan import LinkPlan, NetworkPlan
@@ -48,6 +48,7 @@ class Keeper:
         self.directory = directory
         self.links: dict[str, LinkPlan] = {link.name: link for link in plan.links}
         self.settings: dict[str, Any] = {}
+        self.partition: dict[str, list[str]] = {}  # by worker, whom it cannot reach
         self.timeline = Timeline()
         self.box_namespace = namespaces.create()
         self.box: Box = BOXES[kind](self.box_namespace, directory)  # boots while we go on
@@ -55,7 +56,7 @@ class Keeper:
     def build(self, attach: Attach | None = None) -> None:
         """From nothing to a network that carries packets. `attach`: another qdisc than netem, for the bench."""
         # Imported here: pyroute2 takes a while, and the box boots meanwhile.
-        from testbed.network import messages
+        from testbed.network import messages, shaping
 
         plan = self.plan
         with namespaces.inside(self.box_namespace):
@@ -70,7 +71,8 @@ class Keeper:
         self.box.call("routers", count=len(plan.routers))
         if in_this_kernel:
             self._lay_cables()  # straight to the routers: moving an interface takes longer than making one
-        ports = self.box.plug([worker.rank for worker in plan.workers])
+        sizes = {w.rank: shaping.superpacket_bytes(self.segments[w.name], plan.mtu) for w in plan.workers}
+        ports = self.box.plug(sizes)
         if not in_this_kernel:
             self.box.send(messages.move_messages(plan, ports))
         self.box.send([*messages.port_messages(plan, ports), *links])
@@ -161,6 +163,8 @@ class Keeper:
             "settings": self.settings,
             "gso_segments": self.segments,
             "links": {name: [vars(link.ab), vars(link.ba)] for name, link in self.links.items()},
+            "partition": self.partition,
+            "changes_left": self.timeline.left,
         }
 
     def namespace(self, worker: str) -> tuple[None, list[int]]:
@@ -169,12 +173,29 @@ class Keeper:
 
     def set_link(self, link: str, ab: Mapping[str, Any], ba: Mapping[str, Any]) -> None:
         """Change some numbers of one or both directions, live."""
+        self._set_links([{"link": link, "ab": ab, "ba": ba}])
+
+    def _set_links(self, changes: Sequence[Mapping[str, Any]]) -> None:
+        """Several at once: talking to the box takes longer than changing a link there."""
         from testbed.network import messages
 
-        old = self._link(link)
-        new = replace(old, ab=replace(old.ab, **ab), ba=replace(old.ba, **ba))
-        self.box.send(messages.change_messages(self.plan, new, messages.netem_on(self.box.overhead)))
-        self.links[link] = new
+        new: dict[str, LinkPlan] = {}
+        for change in changes:
+            old = new.get(change["link"]) or self._link(change["link"])
+            new[old.name] = replace(old, ab=replace(old.ab, **change["ab"]), ba=replace(old.ba, **change["ba"]))
+        attach = messages.netem_on(self.box.overhead)
+        self.box.send([one for link in new.values() for one in messages.change_messages(self.plan, link, attach)])
+        self.links |= new
+
+    def set_partition(self, blocked: Mapping[str, list[str]]) -> None:
+        """By worker, whom its packets do not reach from now on, silently; {} heals everything."""
+        from testbed.network import messages
+
+        for names in ([*blocked], *blocked.values()):
+            for name in names:
+                self._worker(name)
+        self.box.send(messages.partition_messages(self.plan, self.partition, blocked))
+        self.partition = {worker: list(others) for worker, others in blocked.items() if others}
 
     def counters(self) -> dict[str, Any]:
         """Counters of every link direction and of every worker's eth0, with one timestamp (monotonic clock)."""
@@ -192,13 +213,29 @@ class Keeper:
             ports[name] = [eth0.rx_packets, eth0.tx_packets, eth0.rx_bytes, eth0.tx_bytes]
         return {"time": time.monotonic(), "links": found, "ports": ports, "box_cpu_seconds": self.box.cpu_seconds()}
 
-    def start_events(self, changes: list[tuple[float, str, dict[str, Any], dict[str, Any]]]) -> None:
-        """Begin the clock of timed changes: (seconds from now, link, new ab numbers, new ba numbers)."""
+    def start_events(self, changes: list[Change]) -> None:
+        """Begin the clock of timed changes: (seconds from now, "set_link" or "set_partition", its arguments)."""
+        self._check(changes)
         self.timeline.start(changes)
 
-    def stop_events(self) -> list[tuple[float, float, str]]:
-        """End them; what was done: when it was due, how late it was, which link."""
+    def update_events(self, changes: list[Change]) -> None:
+        """Follow other changes from now on; the clock runs on."""
+        self._check(changes)
+        self.timeline.replace(changes)
+
+    def stop_events(self) -> list[Done]:
+        """End them; what was done: when it was due, how late it was, which link, what went wrong."""
         return self.timeline.stop()
+
+    def _check(self, changes: list[Change]) -> None:
+        """A change that cannot be made must not come to light in the middle of a run."""
+        for _, operation, arguments in changes:
+            if operation == "set_link":
+                old = self._link(arguments["link"])
+                replace(old.ab, **arguments["ab"])
+                replace(old.ba, **arguments["ba"])
+            elif operation != "set_partition":
+                raise NetworkError(f"{operation} cannot be a timed change")
 
     def _worker(self, name: str) -> int:
         if name not in self.workers:
@@ -211,30 +248,57 @@ class Keeper:
         return self.links[name]
 
     def do_due_changes(self) -> float | None:
-        """Apply what is due; seconds until the next change."""
-        for link, ab, ba in self.timeline.due():
-            self.set_link(link, ab, ba)
+        """Apply what is due; seconds until the next change. A change that fails is on record; the network goes on."""
+        due = self.timeline.due()
+        links = [change for change in due if change[1] == "set_link"]
+        others = [change for change in due if change[1] != "set_link"]
+        for group in (links, *([one] for one in others)):
+            if group:
+                self.timeline.record(group, self._attempt(group))
         return self.timeline.wait()
+
+    def _attempt(self, changes: Sequence[Change]) -> str:
+        try:
+            if changes[0][1] == "set_link":
+                self._set_links([arguments for _, _, arguments in changes])
+            else:
+                self.set_partition(**changes[0][2])
+        except (TestbedError, OSError) as error:
+            print(f"timed change: {error}", file=sys.stderr)
+            return str(error)
+        return ""
 
     def close(self) -> None:
         self.box.close()
 
 
-CALLS = ("status", "namespace", "set_link", "counters", "start_events", "stop_events")
+CALLS = (
+    "status",
+    "namespace",
+    "set_link",
+    "set_partition",
+    "counters",
+    "start_events",
+    "update_events",
+    "stop_events",
+)
 
 
 class Server:
     """The keeper's loop: clients on the control socket, the lifeline, due changes."""
 
-    def __init__(self, keeper: Keeper, lifeline: socket.socket) -> None:
+    def __init__(self, keeper: Keeper, lifeline: socket.socket, starter: int) -> None:
         self.keeper = keeper
         self.running = True
         self._selector = selectors.DefaultSelector()
-        self._lifeline = lifeline
+        self._lifeline, self._starter = lifeline, starter
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(keeper.directory / "control"))
         self._listener.listen()
         self._selector.register(lifeline, selectors.EVENT_READ, self._lifeline_event)
+        # The lifeline alone would not tell: what the starter forked has it, too, and may live longer.
+        self._selector.register(starter, selectors.EVENT_READ, self._lifeline_event)
+        self._selector.register(os.pidfd_open(keeper.box.process.pid), selectors.EVENT_READ, self._box_ended)
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
 
     def run(self) -> None:
@@ -243,35 +307,42 @@ class Server:
                 handler: Callable[[Any], None] = key.data
                 handler(key.fileobj)
 
-    def _lifeline_event(self, lifeline: socket.socket) -> None:
-        if lifeline.recv(64) == b"detach\n":
-            self._selector.unregister(lifeline)
-        else:  # whoever started us is gone, or wants us gone
+    def _lifeline_event(self, _: Any) -> None:
+        """Whoever started us says `detach`, or is gone, or wants us gone."""
+        try:
+            said = self._lifeline.recv(64, socket.MSG_DONTWAIT)
+        except OSError:
+            said = b""
+        if said == b"detach\n":
+            self._selector.unregister(self._lifeline)
+            self._selector.unregister(self._starter)
+        else:
             self.running = False
+
+    def _box_ended(self, _: int) -> None:
+        raise NetworkError(f"the {self.keeper.box.kind} box ended by itself{self.keeper.box.last_words()}")
 
     def _accept(self, listener: socket.socket) -> None:
         client, _ = listener.accept()
         self._selector.register(client, selectors.EVENT_READ, self._request)
 
     def _request(self, client: socket.socket) -> None:
-        request = read_line(client)
+        try:
+            request = read_line(client)
+        except (OSError, ValueError):  # it died in the middle, or is none of ours
+            request = None
         if request is None:
-            self._selector.unregister(client)
-            client.close()
+            self._drop(client)
             return
         descriptors: list[int] = []
-        operation = request.pop("op", None)
         try:
-            if operation == "stop":
-                self.running = False
-                answer: dict[str, Any] = {"result": None}
-            elif operation in CALLS:
-                result = getattr(self.keeper, operation)(**request)
-                if isinstance(result, tuple):
-                    result, descriptors = result
-                answer = {"result": result}
-            else:
-                answer = {"error": f"unknown request {operation!r}"}
+            operation = request.pop("op")
+            if operation not in CALLS:
+                raise NetworkError(f"unknown request {operation!r}")
+            result = getattr(self.keeper, operation)(**request)
+            if isinstance(result, tuple):
+                result, descriptors = result
+            answer: dict[str, Any] = {"result": result}
         except TestbedError as error:
             answer = {"error": str(error)}
         except Exception as error:  # noqa: BLE001 - a bad request must not end the network; the client raises it
@@ -280,8 +351,11 @@ class Server:
         try:
             send_line(client, answer, descriptors)
         except OSError:  # the client left
-            self._selector.unregister(client)
-            client.close()
+            self._drop(client)
+
+    def _drop(self, client: socket.socket) -> None:
+        self._selector.unregister(client)
+        client.close()
 
 
 def _set_sysctls(values: Mapping[str, str]) -> None:
@@ -296,27 +370,46 @@ def main() -> None:
     directory, kind, lifeline = Path(sys.argv[1]), sys.argv[2], socket.socket(fileno=int(sys.argv[3]))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # unwinds, so that the box is closed
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    rootless = os.geteuid() != 0
-    keeper: Keeper | None = None
+    starter = os.pidfd_open(os.getppid())
     try:
-        if rootless:
-            namespaces.own_user_namespace()
-        keeper = Keeper(planfile.from_json((directory / "plan.json").read_text()), directory, kind)
-        keeper.build()
-        server = Server(keeper, lifeline)
-        pid = os.getpid()
-        started = state.start_time(pid) or 0
-        state.State(keeper.plan.name, pid, started, kind, keeper.kernel, rootless, str(directory)).save()
-        send_line(lifeline, {"ready": keeper.kernel})
-        server.run()
+        _keep(directory, kind, lifeline, starter)
     except TestbedError as error:
-        send_line(lifeline, {"error": str(error), "hint": error.hint})
+        print(f"error: {error}", file=sys.stderr)
+        _tell(lifeline, {"error": str(error), "hint": error.hint})
     except Exception as error:  # noqa: BLE001 - told to whoever started us, with where it happened
         traceback.print_exc()
-        send_line(lifeline, {"error": f"{type(error).__name__}: {error}", "hint": f"see {directory}/keeper.log"})
+        _tell(lifeline, {"error": f"{type(error).__name__}: {error}", "hint": f"see {directory}/keeper.log"})
+    else:
+        state.release(directory)
+
+
+def _keep(directory: Path, kind: str, lifeline: socket.socket, starter: int) -> None:
+    """Build the network and hold it until it is not wanted any more."""
+    rootless = os.geteuid() != 0
+    if rootless:
+        namespaces.own_user_namespace()
+    pid = os.getpid()
+    record = state.State(
+        directory.name, pid, state.start_time(pid) or 0, kind, "", rootless, str(directory), ready=False
+    )
+    record.save()
+    keeper = Keeper(planfile.from_json((directory / "plan.json").read_text()), directory, kind)
+    try:
+        keeper.build()
+        server = Server(keeper, lifeline, starter)
+        replace(record, kernel=keeper.kernel, ready=True).save()
+        _tell(lifeline, {"ready": keeper.kernel})
+        server.run()
+    except SystemExit:  # SIGTERM: ended like any other
+        return
     finally:
-        if keeper:
-            keeper.close()
+        keeper.close()
+
+
+def _tell(lifeline: socket.socket, data: dict[str, Any]) -> None:
+    """To whoever started us, if it is still there; the lifeline's end is noticed by the server."""
+    with contextlib.suppress(OSError):
+        send_line(lifeline, data)
 
 
 if __name__ == "__main__":

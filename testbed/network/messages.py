@@ -5,7 +5,7 @@ The keeper encodes while the delay box still boots; the agent only sends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ if not hasattr(sched_netem, "fix_request"):
 ROOT = -1  # the box's own namespace
 FIRST_LINK_INDEX = 10_000  # interface indexes are ours to choose: end a of link i is 10000 + 2i
 PERMANENT = 0x80  # a neighbour entry that is never probed
+PARTITION_TABLE = 100  # of routes; asked first for packets that a router's own worker sends
 
 
 class Message(NamedTuple):
@@ -186,6 +187,49 @@ def change_messages(plan: NetworkPlan, link: LinkPlan, attach: Attach) -> list[M
 
         messages += _encode(number[router], f"link {link.name} at {router}", change)
     return messages
+
+
+def partition_messages(
+    plan: NetworkPlan, old: Mapping[str, Sequence[str]], new: Mapping[str, Sequence[str]]
+) -> list[Message]:
+    """From one partition to another: by worker, whom it cannot reach.
+
+    Its own router swallows what it sends to them. Links stay as they are: what others send over them passes.
+    """
+    number = {name: i for i, name in enumerate(plan.routers)}
+    rank = {worker.name: worker.rank for worker in plan.workers}
+    messages: list[Message] = []
+    for worker in plan.workers:
+        before = _prefixes(rank[name] for name in old.get(worker.name, ()))
+        after = _prefixes(rank[name] for name in new.get(worker.name, ()))
+
+        def change(
+            batch: IPBatch, worker: WorkerPlan = worker, before: set[str] = before, after: set[str] = after
+        ) -> None:
+            rule = {"src": worker.address, "src_len": 32, "table": PARTITION_TABLE, "priority": PARTITION_TABLE}
+            if after and not before:
+                batch.rule("add", **rule)
+            for command, prefixes in (("add", after - before), ("del", before - after)):
+                for prefix in sorted(prefixes):
+                    batch.route(command, dst=prefix, table=PARTITION_TABLE, type="blackhole")
+            if before and not after:
+                batch.rule("del", **rule)
+
+        messages += _encode(number[worker.router], f"partition at {worker.name}", change)
+    return messages
+
+
+def _prefixes(ranks: Iterable[int]) -> set[str]:
+    """As few prefixes as cover exactly these workers."""
+    from testbed.topology.addresses import prefix  # brings networkx, which building a network does not need
+
+    blocks = {(rank, 1) for rank in ranks}
+    for count in (1 << bits for bits in range(14)):
+        for first in sorted(first for first, size in blocks if size == count and first % (2 * count) == 0):
+            if (first + count, count) in blocks:
+                blocks -= {(first, count), (first + count, count)}
+                blocks.add((first, 2 * count))
+    return {prefix(*block) for block in blocks}
 
 
 def worker_cable(end: int, namespace: int, worker: WorkerPlan, segments: int, mtu: int) -> list[bytes]:

@@ -7,8 +7,11 @@ Standard library only: the agent runs this inside the delay box, too.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import signal
+import socket
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -17,6 +20,7 @@ CLONE_NEWUSER = 0x10000000
 CLONE_NEWNET = 0x40000000
 MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
 _PR_SET_PDEATHSIG = 1
+_SIOCETHTOOL = 0x8946
 _FINIT_MODULE = {"x86_64": 313, "aarch64": 273, "i686": 350}  # system call numbers
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -102,3 +106,11 @@ def load_module(path: str) -> None:
         _check(_libc.syscall(_FINIT_MODULE[os.uname().machine], fd, b"", 0), f"load {path}")
     finally:
         os.close(fd)
+
+
+def ethtool(interface: str, command: int, value: int) -> None:
+    """Set one of an interface's switches; the old ioctl, which needs nothing but a socket."""
+    number = ctypes.create_string_buffer(struct.pack("=II", command, value), 8)
+    request = struct.pack("16sP", interface.encode(), ctypes.addressof(number)).ljust(40, b"\0")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, _SIOCETHTOOL, request)

@@ -15,6 +15,10 @@ from testbed.network.netlink import Netlink
 
 GUEST_TOOLS = (GUEST_KERNEL, "setpriv", "setarch", "unshare")
 INSTALL_GUEST = "apt-get install user-mode-linux (Debian, Ubuntu; no KVM and no image needed)"
+ALLOW_NAMESPACES = (
+    "run it as root, or allow user namespaces: sysctl user.max_user_namespaces (not 0), "
+    "kernel.unprivileged_userns_clone=1 (Debian), kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu)"
+)
 LOAD_NETEM = "modprobe sch_netem (Debian: in the kernel package; Fedora: kernel-modules-extra)"
 
 
@@ -28,6 +32,8 @@ class Choice:
 
 def choose(wanted: str = "auto") -> Choice:
     """The box to use: the asked one, else the host's kernel, else the guest. Never anything less."""
+    if forbidden := try_in_child(lambda: None):
+        raise MissingError(f"no network can be emulated here: {forbidden}", hint=ALLOW_NAMESPACES)
     host = try_in_child(_try_netem)
     guest = _missing_for_guest()
     if wanted == "host":
@@ -42,8 +48,6 @@ def choose(wanted: str = "auto") -> Choice:
         return Choice("host", "this kernel has netem")
     if not guest:
         return Choice("uml", f"{host}; the guest has netem")
-    if namespaces_forbidden := try_in_child(lambda: None):
-        raise MissingError(namespaces_forbidden, hint="run it as root, or allow user namespaces")
     raise MissingError(
         f"no network can be emulated here: {host}, and {guest}", hint=f"{INSTALL_GUEST}, or {LOAD_NETEM}"
     )

@@ -81,3 +81,8 @@ def gso_segments(shapes: list[Shape], mtu: int = 1500) -> int:
     if exact and slowest <= 100_000_000:
         return 1
     return max(1, min(64, int(slowest * SUPERPACKET_SECONDS / (8 * wire_bytes(mtu)))))
+
+
+def superpacket_bytes(segments: int, mtu: int = 1500) -> int:
+    """The longest IP packet of that many segments, headers included."""
+    return max(mtu, min(65_000, segments * (mtu - TCP_HEADERS) + TCP_HEADERS))

@@ -37,6 +37,7 @@ IPERF_SECONDS = 3.0
 HELP = """\
 A command for a worker starts with its name; names of other workers become their addresses:
   w0 ping -c1 w1        w0 python3 -m http.server &        w0 bash
+Ctrl-C ends a command, Ctrl-\\ the worker's shell with it.
 """
 
 

@@ -6,17 +6,23 @@ process, so a directory whose keeper is gone is only a directory.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
+import re
 import shutil
 import signal
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from testbed.errors import NetworkError
 
 STOP_SECONDS = 5.0
+NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")  # as scenarios have it; never a path
+LONGEST_SOCKET_PATH = 107  # bytes; the kernel's limit
 
 
 def base() -> Path:
@@ -40,6 +46,7 @@ class State:
     kernel: str
     rootless: bool
     path: str  # its directory; not derived, because inside a user namespace everybody is root
+    ready: bool = True  # False while it is being built; until the keeper runs, `keeper` is whoever starts it
 
     @property
     def directory(self) -> Path:
@@ -67,46 +74,81 @@ def write_atomically(path: Path, text: str) -> None:
     part.rename(path)
 
 
-def claim(name: str) -> Path:
-    """A fresh directory for a network; refused while a network of that name is up."""
-    directory = base() / name
-    if (state := find(name)) and state.alive():
+def place(name: str) -> Path:
+    """The directory of the network of this name."""
+    if not NAME.fullmatch(name):
         raise NetworkError(
-            f"a network named {name} is already up (box: {state.box})",
-            hint=f"testbed down {name}, or give the new one another name with --name",
+            f"{name!r} cannot be the name of a network",
+            hint="small letters, digits and dashes, at most 40, not a dash first",
         )
-    remove(directory)
+    return base() / name
+
+
+def claim(name: str) -> Path:
+    """A fresh directory for a network; refused while a network of that name is up or being built."""
+    directory = place(name)
+    if len(os.fsencode(directory / "u" / "mconsole")) > LONGEST_SOCKET_PATH:
+        raise NetworkError(
+            f"the path {directory} is too long for the sockets in it", hint="name a shorter one in TESTBED_STATE"
+        )
     try:
         base().mkdir(mode=0o700, parents=True, exist_ok=True)
-        directory.mkdir(mode=0o700)
+        if (owner := base().stat().st_uid) != os.geteuid():
+            raise NetworkError(f"{base()} belongs to user {owner}", hint="name one of your own in TESTBED_STATE")
+        with _alone(base()):
+            if (state := find(name)) and state.alive():
+                raise NetworkError(
+                    f"a network named {name} is already {'up' if state.ready else 'being built'}",
+                    hint=f"testbed down {name}, or give the new one another name with --name",
+                )
+            if state:
+                remove(directory)
+            _make(directory)
+            own = os.getpid()
+            State(name, own, start_time(own) or 0, "", "", os.geteuid() != 0, str(directory), ready=False).save()
     except OSError as error:
         raise NetworkError(
             f"cannot keep the network's state in {directory}: {error.strerror}",
             hint="name a directory you can write to in the variable TESTBED_STATE",
         ) from error
-    owner = base().stat().st_uid
-    if owner != os.geteuid():
-        raise NetworkError(f"{base()} belongs to user {owner}", hint="name a directory of your own in TESTBED_STATE")
     return directory
 
 
-def find(name: str) -> State | None:
+def _make(directory: Path) -> None:
+    """mkdir; one that is there is only taken where it is empty or was ours, never over somebody's files."""
+    if directory.is_dir() and {path.name for path in directory.iterdir()} <= {"state.json", "state.part"}:
+        shutil.rmtree(directory)
+    directory.mkdir(mode=0o700)
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Nobody else claims or removes a network meanwhile."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def find(name: str, folder: Path | None = None) -> State | None:
     """The network of this name, alive or not."""
     try:
-        return State(**json.loads((base() / name / "state.json").read_text()))
+        return State(**json.loads(((folder or base()) / name / "state.json").read_text()))
     except (OSError, ValueError, TypeError):
         return None
 
 
 def everything() -> list[tuple[Path, State | None]]:
-    """Every directory there is, with its state where it has one."""
+    """Every network's directory, with its state where that can be read. Other directories are not ours."""
     if not base().is_dir():
         return []
-    return [(path, find(path.name)) for path in sorted(base().iterdir()) if path.is_dir()]
+    return [(path, find(path.name)) for path in sorted(base().iterdir()) if (path / "state.json").is_file()]
 
 
 def running() -> list[State]:
-    return [state for _, state in everything() if state and state.alive()]
+    return [state for _, state in everything() if state and state.ready and state.alive()]
 
 
 def pick(name: str | None) -> State:
@@ -117,23 +159,46 @@ def pick(name: str | None) -> State:
     names = ", ".join(state.name for state in up) or "none"
     if name is None:
         what = "several networks are up" if up else "no network is up"
-        raise NetworkError(f"{what} ({names})", hint="--name NAME" if up else "testbed net up SCENARIO.yaml")
+        which = "say which: --name NAME (for down: testbed down NAME, or --all)"
+        raise NetworkError(f"{what} ({names})", hint=which if up else "testbed net up SCENARIO.yaml")
     for state in up:
         if state.name == name:
             return state
-    raise NetworkError(f"no network named {name} is up (up: {names})")
+    hint = None
+    if (found := find(name)) and found.alive():
+        hint = "it is being built; try again in a moment"
+    elif found:
+        hint = f"it ended badly, see {found.directory}/keeper.log; testbed down {name} removes what is left"
+    raise NetworkError(f"no network named {name} is up (up: {names})", hint=hint)
 
 
 def end(directory: Path, state: State | None) -> None:
     """End a network's keeper, which ends everything else, and remove its directory."""
-    if state and state.alive():
-        os.kill(state.keeper, signal.SIGTERM)
+    deadline = time.monotonic() + STOP_SECONDS
+    while state and state.alive() and not state.box and time.monotonic() < deadline:  # its keeper does not run yet
+        time.sleep(0.01)
+        state = find(directory.name)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if not (state and state.alive()):
+            break
+        try:
+            os.kill(state.keeper, number)
+        except ProcessLookupError:  # it ended meanwhile
+            break
+        except PermissionError as error:
+            raise NetworkError(f"the network {state.name} belongs to another user") from error
         deadline = time.monotonic() + STOP_SECONDS
         while state.alive() and time.monotonic() < deadline:
             time.sleep(0.01)
-        if state.alive():
-            os.kill(state.keeper, signal.SIGKILL)
-    remove(directory)
+    release(directory)
+
+
+def release(directory: Path) -> None:
+    """Remove a network's directory unless somebody else has claimed it meanwhile."""
+    with contextlib.suppress(FileNotFoundError), _alone(directory.parent):
+        found = find(directory.name, directory.parent)
+        if not (found and found.alive() and found.keeper != os.getpid()):
+            remove(directory)
 
 
 def remove(directory: Path) -> None:

@@ -29,15 +29,21 @@ TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)  # meant for c
 IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 # Reads commands from descriptor 3 and answers each one's exit status on descriptor 4. It evaluates them itself, so that
-# `cd`, variables and background jobs stay; they have the terminal as it is. The first trap is there to survive Ctrl-C,
-# which ends the command (and may interrupt the read), the second one answers `exit`.
+# `cd`, variables and background jobs stay; they have the terminal as it is. Ctrl-C reaches this shell, too: while a
+# command runs, it jumps out of the command's lists and loops (not out of functions; Ctrl-\ ends those with the shell).
 LOOP = r"""
-trap : INT
 trap '{ echo "$? end" >&4; } 2>/dev/null' EXIT
 while true; do
-  IFS= read -r -d '' -u 3 line || { (($? > 128)) && continue; break; }
-  eval "$line" 3<&- 4>&-
-  echo $? >&4
+  trap : INT
+  if [[ $testbed_busy ]]; then testbed_busy=; echo 130 >&4; fi
+  IFS= read -r -d '' -u 3 testbed_line || { (($? > 128)) && continue; break; }
+  testbed_busy=1
+  trap 'continue 99 2>/dev/null' INT
+  eval "$testbed_line" 3<&- 4>&-
+  testbed_status=$?
+  trap : INT
+  testbed_busy=
+  echo $testbed_status >&4
 done
 """
 
@@ -120,8 +126,7 @@ def _serve(control: socket.socket, handle: Handle, stdin: bool) -> None:
     for number in TERMINAL_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children need no waiting for
-    if ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-        raise OSError("this process cannot adopt orphans")
+    adopt_orphans()
     hosts = handle.directory / "hosts"
     own = Handle(handle.state)  # two processes must not share a connection
     while True:
@@ -137,7 +142,7 @@ def _serve(control: socket.socket, handle: Handle, stdin: bool) -> None:
         finally:
             for fd in received:
                 os.close(fd)
-    _stop_all()
+    stop_descendants()
 
 
 def _start(handle: Handle, worker: str | None, hosts: Path, pipes: list[int], stdin: bool) -> None:
@@ -145,7 +150,7 @@ def _start(handle: Handle, worker: str | None, hosts: Path, pipes: list[int], st
         _fork_shell("the host", lambda: None, pipes, stdin)
         return
     with handle.namespace(worker) as namespace:
-        _fork_shell(worker, lambda: _move_in(handle, namespace, worker, hosts), pipes, stdin)
+        _fork_shell(worker, lambda: move_in(handle, namespace, worker, hosts), pipes, stdin)
 
 
 def _fork_shell(name: str, move_in: Callable[[], None], pipes: list[int], stdin: bool) -> None:
@@ -169,7 +174,7 @@ def _fork_shell(name: str, move_in: Callable[[], None], pipes: list[int], stdin:
         os._exit(127)
 
 
-def _move_in(handle: Handle, namespace: int, name: str, hosts: Path) -> None:
+def move_in(handle: Handle, namespace: int, name: str, hosts: Path) -> None:
     """Into a worker: its network, its name, and a hosts file by which workers find each other."""
     handle.join()
     namespaces.setns(namespace)
@@ -181,7 +186,13 @@ def _move_in(handle: Handle, namespace: int, name: str, hosts: Path) -> None:
     socket.sethostname(name)
 
 
-def _stop_all() -> None:
+def adopt_orphans() -> None:
+    """From now on what our descendants leave behind becomes our child, so that it can be found and ended."""
+    if ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError("this process cannot adopt orphans")
+
+
+def stop_descendants() -> None:
     """End every descendant: asked first, killed after a moment. New ones may appear meanwhile, so look again."""
     start = time.monotonic()
     asked: set[int] = set()

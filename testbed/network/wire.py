@@ -18,7 +18,7 @@ def send_line(peer: socket.socket, data: dict[str, Any], descriptors: Sequence[i
 
 def read_line(peer: socket.socket, descriptors: list[int] | None = None) -> dict[str, Any] | None:
     """The next line, or None when the other side has closed. Received descriptors are appended to the list."""
-    line = b""
+    line = bytearray()
     while not line.endswith(b"\n"):
         data, received, _, _ = socket.recv_fds(peer, 1 << 16, 8)
         if descriptors is not None:

@@ -63,3 +63,27 @@ def judge_loss(where: str, asked: float, measured: float | None, packets: int) -
     allowed = max(0.003, 4 * (asked * (1 - asked) / packets) ** 0.5)
     text = f"{where}: {measured:.2%} of the packets lost instead of {asked:.2%}"
     return _grade(text, abs(measured - asked), allowed)
+
+
+IDLE_SUSPECT = 0.10  # share of the processors left over; below it workers wait for each other's cores
+BOX_SUSPECT, BOX_INVALID = 0.80, 0.95  # of one processor: the guest has no more
+BYTES_RELATIVE = 0.03
+
+
+def judge_load(idle: float | None, box_share: float | None) -> Verdict:
+    """Whether the machine was too busy to emulate (medians over the cell)."""
+    verdicts = []
+    if idle is not None and idle < IDLE_SUSPECT:
+        verdicts.append(Verdict("suspect", (f"the processors were only {idle:.0%} idle: workers waited for cores",)))
+    if box_share is not None and box_share > BOX_SUSPECT:
+        grade: Grade = "invalid" if box_share > BOX_INVALID else "suspect"
+        verdicts.append(Verdict(grade, (f"the box used {box_share:.0%} of a processor: links were slower than asked",)))
+    return worst(verdicts)
+
+
+def judge_bytes(worker: str, trainer: int, port: int) -> Verdict:
+    """What the trainer handed over against the payload that the kernel counted on the worker's port."""
+    if trainer < 100_000:  # connection set-up would be most of it
+        return Verdict("faithful")
+    text = f"{worker}: {port / 1e6:.2f} MB of payload on its port, {trainer / 1e6:.2f} MB sent by the trainer"
+    return _grade(text, abs(port - trainer) / trainer, BYTES_RELATIVE)

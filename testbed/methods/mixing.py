@@ -1,0 +1,59 @@
+"""One worker's view of the gossip graph: in each round a channel, its own weight and its sources' weights.
+
+Gossip methods ask for their rounds in `init` and exchange through them in `step`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from testbed.methods.base import Channel, Peer
+from testbed.topology.gossip import Gossip
+
+
+@dataclass(frozen=True)
+class Round:
+    """One row of a mixing matrix and the channel its messages come through."""
+
+    channel: Channel
+    own: float  # w_ii
+    weights: Mapping[int, float]  # w_ij by source j, in rank order: the order of every sum
+
+
+def rounds(peer: Peer, nbytes: int, gamma: float = 1.0) -> tuple[Round, ...]:
+    """One round per mixing matrix of the cycle, of W itself or of I + γ(W − I)."""
+    made = []
+    for index in range(len(peer.gossip.matrices)):
+        own, weights = row(peer.gossip, index, peer.rank, gamma)
+        targets = peer.gossip.targets(index, peer.rank)
+        made.append(Round(peer.channel(nbytes, targets=targets, sources=tuple(weights)), own, weights))
+    return tuple(made)
+
+
+def row(gossip: Gossip, step: int, rank: int, gamma: float = 1.0) -> tuple[float, dict[int, float]]:
+    """(w_ii, {j: w_ij}) of I + γ(W − I), rounded to fp32 as the sums will be. The own weight absorbs the rounding:
+    three times fp32(1/3) exceeds 1, and a row that does would let all models grow a little with every step."""
+    weights = {j: float(np.float32(gamma * gossip.weight(step, rank, j))) for j in gossip.sources(step, rank)}
+    return 1.0 - sum(weights.values()), weights
+
+
+def exchange(
+    peer: Peer, channel: Channel, message: Tensor | Mapping[int, Tensor], *, overlap: bool
+) -> tuple[Tensor, Mapping[int, Tensor]]:
+    """Send, take the direction at x while the messages travel (or, without overlap, before), and receive."""
+    if overlap:
+        channel.send(message)
+        return peer.direction(), channel.receive()
+    direction = peer.direction()
+    channel.send(message)
+    return direction, channel.receive()
+
+
+def descend(peer: Peer, direction: Tensor) -> None:
+    """x ← x − η d."""
+    with peer.span("update"):
+        peer.x.add_(direction, alpha=-peer.lr)

@@ -1,0 +1,123 @@
+"""The comparison table: one row per method and network point, spreads over repeats, all-reduce as yardstick. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from testbed.results.verdict import ORDER
+
+BASELINE = "allreduce"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One method on one network."""
+
+    point: str
+    method: str
+    runs: int  # that count
+    failed: int
+    invalid: int  # left out
+    step_s: float | None
+    step_spread: float  # half the range over repeats
+    parts_s: Mapping[str, float]
+    floor_s: float | None
+    target_s: float | None  # None: not reached, or no target
+    reached: int  # runs that reached the target
+    target: str | None
+    bytes_per_step: float | None
+    accuracy: float | None
+    loss: float | None
+    speedup: float | None  # over the baseline on the same network: time to target, else time per step
+    speedup_of: str
+    verdict: str
+    reasons: tuple[str, ...]
+
+
+def compare(results: Sequence[Mapping[str, Any]], *, with_invalid: bool = False) -> list[Line]:
+    """Rows in the order of the plan. Invalid cells are left out of the numbers unless asked for."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for result in results:
+        groups.setdefault((result["point_label"], method_label(result)), []).append(result)
+    lines = [_line(point, method, some, with_invalid) for (point, method), some in groups.items()]
+    baselines = {
+        point: line for (point, _), line in zip(groups, lines, strict=True) if _is_baseline(groups, point, line)
+    }
+    return [_with_speedup(line, baselines.get(line.point)) for line in lines]
+
+
+def method_label(result: Mapping[str, Any]) -> str:
+    """As people call it: "choco sign", "dcd quantize 8bit"."""
+    return " ".join([result["method"], *(_value(value) for value in dict(result["options"]).values())])
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return " ".join(f"{key} {_value(inner)}" for key, inner in value.items())
+    return str(value)
+
+
+def _is_baseline(groups: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]], point: str, line: Line) -> bool:
+    first = groups[point, line.method][0]
+    return bool(first["method"] == BASELINE and not first["options"])
+
+
+def _line(point: str, method: str, results: Sequence[Mapping[str, Any]], with_invalid: bool) -> Line:
+    worked = [result for result in results if result["error"] is None]
+    good = [r for r in worked if with_invalid or r["verdict"]["grade"] != "invalid"]
+    steps = [result["step_s"] for result in good]
+    targets = [result["target"] for result in good if result["target"]]
+    reached = [target["seconds"] for target in targets if target["seconds"] is not None]
+    grades = [result["verdict"]["grade"] for result in results if result["error"] is None]
+    return Line(
+        point=point,
+        method=method,
+        runs=len(good),
+        failed=len(results) - len(worked),
+        invalid=len(worked) - len(good),
+        step_s=_mean(steps),
+        step_spread=(max(steps) - min(steps)) / 2 if steps else 0.0,
+        parts_s={part: statistics.fmean(r["parts_s"][part] for r in good) for part in good[0]["parts_s"]}
+        if good
+        else {},
+        floor_s=_mean([result["floor_s"] for result in good]),
+        target_s=_mean(reached) if targets and len(reached) == len(targets) else None,
+        reached=len(reached),
+        target=_target_text(targets[0]) if targets else None,
+        bytes_per_step=_mean([result["bytes_per_step"] for result in good]),
+        accuracy=_mean([r["final"]["test_accuracy"] for r in good if "test_accuracy" in r["final"]]),
+        loss=_mean([r["final"]["test_loss"] for r in good if "test_loss" in r["final"]]),
+        speedup=None,
+        speedup_of="",
+        verdict=max(grades, key=ORDER.index) if grades else "failed",
+        reasons=tuple(dict.fromkeys(_reasons(results))),
+    )
+
+
+def _reasons(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [reason for result in results for reason in result["verdict"]["reasons"]]
+
+
+def _target_text(target: Mapping[str, Any]) -> str:
+    value = target["value"]
+    return f"{value:.0%}" if target["metric"] == "accuracy" else f"loss {value:g}"
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return statistics.fmean(values) if values else None
+
+
+def _with_speedup(line: Line, baseline: Line | None) -> Line:
+    """Time to target where both got there; where a target was set and one did not, no number at all."""
+    if baseline is None:
+        return line
+    fields = dict(vars(line))
+    if line.target is not None:
+        if line.target_s and baseline.target_s:
+            fields |= {"speedup": baseline.target_s / line.target_s, "speedup_of": "time to target"}
+    elif line.step_s and baseline.step_s:
+        fields |= {"speedup": baseline.step_s / line.step_s, "speedup_of": "time per step"}
+    return Line(**fields)

@@ -1,0 +1,128 @@
+"""What a cell's workers reported → the numbers of the comparison table, stored in the cell's result.json. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from testbed.plan import NetworkPlan
+from testbed.results.floors import EVERYBODY, gossip_floor, ring_floor
+from testbed.worker.edges import HEADER
+from testbed.worker.result import JobResult
+from testbed.worker.trace import CODES
+
+NOTICE = 48  # bytes by which a receiver tells Gloo's sender that it is ready
+
+# The parts of a step that the table shows; what a worker's spans do not cover is "other".
+PARTS = {
+    "compute": ("data", "compute"),
+    "codec": ("compress", "decompress"),
+    "wait": ("wait",),
+    "mix": ("mix", "update"),
+}
+
+
+def digest(results: Sequence[JobResult], network: NetworkPlan, target: tuple[str, float] | None) -> dict[str, Any]:
+    """Means over workers; times on the training clock."""
+    steps = results[0].steps
+    seconds = max(result.seconds for result in results)
+    parts = _parts(results, steps)
+    sent = sum(sum(result.bytes_sent.values()) for result in results)
+    return {
+        "steps": steps,
+        "seconds": seconds,
+        "step_s": seconds / steps,
+        "parts_s": {**parts, "other": max(0.0, seconds / steps - sum(parts.values()))},
+        "bytes_per_step": sent / steps / len(results),
+        "floor_s": _floor(results, network, steps),
+        "final": _final(results),
+        "target": _target(results, target),
+        "decided": results[0].decided,
+        "warnings": sorted({warning for result in results for warning in result.warnings}),
+        "overruns": sum(result.overruns for result in results),
+    }
+
+
+def bytes_handed_over(result: JobResult, workers: int) -> int:
+    """What a worker's port must have carried: payload, and what Gloo adds to it before TCP sees it."""
+    spans = result.spans
+    sends = spans[spans["kind"] == CODES["send"]]
+    waits = spans[spans["kind"] == CODES["wait"]]
+    received = int((waits["peer"] != EVERYBODY).sum())
+    reductions = waits[waits["peer"] == EVERYBODY]
+    per_reduction = 4 * (workers - 1) * (HEADER + NOTICE)  # two segments in each of the ring's 2(n−1) rounds
+    return int(
+        sends["bytes_wire"].sum()
+        + NOTICE * received
+        + reductions["bytes_wire"].sum()
+        + per_reduction * int((reductions["bytes_wire"] > 0).sum())
+    )
+
+
+def _parts(results: Sequence[JobResult], steps: int) -> dict[str, float]:
+    found: dict[str, float] = defaultdict(float)
+    for result in results:
+        spans = result.spans
+        lengths = spans["end_ns"] - spans["start_ns"]
+        for part, kinds in PARTS.items():
+            for kind in kinds:
+                found[part] += float(lengths[spans["kind"] == CODES[kind]].sum()) / 1e9 / steps / len(results)
+    return dict(found)
+
+
+def _floor(results: Sequence[JobResult], network: NetworkPlan, steps: int) -> float:
+    """Of communication alone; all-reduce as a ring, everything else as the messages that really went out."""
+    reduced = max(result.bytes_sent.get(EVERYBODY, 0) for result in results) / steps
+    n = len(results)
+    floor = ring_floor(network, reduced * n / (2 * (n - 1))) if reduced and n > 1 else 0.0
+    messages = {
+        (result.rank, peer): count / steps
+        for result in results
+        for peer, count in result.bytes_sent.items()
+        if peer != EVERYBODY and count
+    }
+    return floor + (gossip_floor(network, messages, _rounds(results, steps)) if messages else 0.0)
+
+
+def _rounds(results: Sequence[JobResult], steps: int) -> float:
+    """Messages one after another to the busiest peer of a worker, per step."""
+    most = 0.0
+    for result in results:
+        sends = result.spans[result.spans["kind"] == CODES["send"]]
+        for peer in set(sends["peer"].tolist()):
+            most = max(most, float((sends["peer"] == peer).sum()) / steps)
+    return most
+
+
+def _final(results: Sequence[JobResult]) -> dict[str, float]:
+    """Each metric at its last step: of the workers' own models the mean, of the averaged model as average_…"""
+    last = {}
+    for name, values in _by_step(results).items():
+        step = max(values)
+        last[name] = statistics.fmean(value for value, _ in values[step])
+    return last
+
+
+def _by_step(results: Sequence[JobResult]) -> dict[str, dict[int, list[tuple[float, float]]]]:
+    """metric → step → (value, time) of each worker."""
+    found: dict[str, dict[int, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
+    for result in results:
+        for row in result.metrics:
+            name = row.metric if row.worker >= 0 or row.metric == "consensus" else f"average_{row.metric}"
+            found[name][row.step].append((row.value, row.time_s))
+    return found
+
+
+def _target(results: Sequence[JobResult], target: tuple[str, float] | None) -> dict[str, Any] | None:
+    """When the mean over the workers' own models first reached the target, judged where they were evaluated."""
+    if target is None:
+        return None
+    name, wanted = target
+    reached: dict[str, Any] = {"metric": name, "value": wanted, "step": None, "seconds": None}
+    for step, values in sorted(_by_step(results).get(f"test_{name}", {}).items()):
+        mean = statistics.fmean(value for value, _ in values)
+        if mean >= wanted if name == "accuracy" else mean <= wanted:
+            return {**reached, "step": step, "seconds": max(time for _, time in values)}
+    return reached

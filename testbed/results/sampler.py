@@ -1,0 +1,73 @@
+"""Counters while a cell runs: links, ports, retransmits, processors, memory, five times a second, on one clock."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+LINK_COUNTERS = ("bytes", "packets", "drops", "backlog_bytes", "backlog_packets")
+PORT_COUNTERS = ("rx_packets", "tx_packets", "rx_bytes", "tx_bytes")
+
+
+@dataclass
+class Sampler:
+    """Collects rows (time in monotonic seconds, kind, name, counter, value)."""
+
+    rows: list[tuple[float, str, str, str, float]] = field(default_factory=list)
+    idle: list[float] = field(default_factory=list)  # share of the processors, between two samples
+    box_share: list[float] = field(default_factory=list)  # of one processor
+    _last: tuple[float, float, float, float] | None = None  # time, idle, total, box seconds
+
+    def take(self, counters: dict[str, Any], pids: Sequence[int], names: Sequence[str]) -> None:
+        """One sample from the network's counters and from /proc."""
+        now = float(counters["time"])
+        for name, numbers in counters["links"].items():
+            self.rows += [(now, "link", name, key, value) for key, value in zip(LINK_COUNTERS, numbers, strict=True)]
+        for name, numbers in counters["ports"].items():
+            self.rows += [(now, "port", name, key, value) for key, value in zip(PORT_COUNTERS, numbers, strict=True)]
+        for pid, name in zip(pids, names, strict=False):
+            self.rows += [(now, "worker", name, key, value) for key, value in _process(pid).items()]
+        self._processors(now, float(counters["box_cpu_seconds"]))
+
+    def _processors(self, now: float, box: float) -> None:
+        idle, total = _cpu_times()
+        if self._last and now > self._last[0] and total > self._last[2]:
+            self.idle.append((idle - self._last[1]) / (total - self._last[2]))
+            self.box_share.append((box - self._last[3]) / (now - self._last[0]))
+            self.rows.append((now, "host", "processors", "idle", self.idle[-1]))
+            self.rows.append((now, "host", "box", "share", self.box_share[-1]))
+        self._last = (now, idle, total, box)
+
+    def write(self, path: Path) -> None:
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        columns = list(zip(*self.rows, strict=True)) or [()] * 5
+        names = ("time_s", "kind", "name", "counter", "value")
+        table = pa.table(dict(zip(names, (pa.array(column) for column in columns), strict=True)))
+        parquet.write_table(table, path)
+
+
+def _cpu_times() -> tuple[float, float]:
+    fields = [float(part) for part in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return fields[3] + fields[4], sum(fields)
+
+
+def _process(pid: int) -> dict[str, float]:
+    """Memory of a worker and the retransmissions of its network namespace; nothing once it is gone."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+        tcp = Path(f"/proc/{pid}/net/snmp").read_text()
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return {}
+    found = {"cpu_seconds": (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")}
+    for line in status.splitlines():
+        if line.startswith(("RssAnon:", "VmRSS:")):
+            found["memory_own" if line.startswith("RssAnon") else "memory"] = 1024.0 * int(line.split()[1])
+    names, values = (line.split() for line in tcp.splitlines() if line.startswith("Tcp:"))
+    found["retransmits"] = float(values[names.index("RetransSegs")])
+    return found

@@ -1,0 +1,1 @@
+"""What runs inside a worker: jobs, the training loop, the transport and the trace. Runtimes start it."""

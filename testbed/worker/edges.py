@@ -1,0 +1,167 @@
+"""Connections between workers over Gloo, one for each pair that exchanges messages. Channels send through them.
+
+An edge is a two-rank process group of its own, so that a dead peer or an expired wait breaks that edge alone.
+All edges of a worker share one Gloo device, i.e. one thread and one listening socket on the emulated interface.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import timedelta
+from time import monotonic_ns
+from typing import Any, NoReturn
+
+from torch import Tensor
+from torch import distributed as dist
+from torch.distributed import ProcessGroupGloo, Work
+
+from testbed.errors import NetworkError
+from testbed.worker.control import open_store
+from testbed.worker.job import Job
+from testbed.worker.trace import CODES, Trace
+from testbed.worker.transport import ALL, PeerLostError
+from testbed.worker.waiter import Waiter
+
+HEADER = 96  # bytes Gloo adds to each message: a notice and a header of 48; the receiver's notice is 48 more
+LAZY_FROM = 32  # workers; below, a full mesh of connections for the stock all-reduce is affordable
+_FAULT = CODES["fault"]
+
+
+@dataclass(frozen=True)
+class Edge:
+    """This worker's end of one connection."""
+
+    peer: int
+    group: Any  # a ProcessGroupGloo; torch does not describe its send and recv
+    there: int  # the peer's rank in the group: 0 or 1
+    waiter: Waiter | None
+
+    def send(self, message: Tensor, tag: int) -> Work:
+        work: Work = self.group.send([message], self.there, tag)
+        return work
+
+    def receive(self, buffer: Tensor, tag: int) -> Work:
+        work: Work = self.group.recv([buffer], self.there, tag)
+        return work
+
+
+class Edges:
+    """All edges of one worker, and the stock group of all workers where a method asks for it."""
+
+    def __init__(self, job: Job, trace: Trace) -> None:
+        self.job = job
+        self.trace = trace
+        self.sent: defaultdict[int, int] = defaultdict(int)  # payload bytes by peer
+        self._edges: dict[int, Edge] = {}
+        self._all: dist.ProcessGroup | None = None
+        self._device: ProcessGroupGloo.Device | None = None
+
+    def __getitem__(self, peer: int) -> Edge:
+        return self._edges[peer]
+
+    def open(self, peers: Iterable[int]) -> None:
+        """Connect to those peers that are not yet connected; they must do the same. Every edge waits for its peer in
+        a thread of its own, so the order does not matter and round trips do not add up."""
+        new = sorted(set(peers) - set(self._edges))
+        if not new:
+            return
+        if self._device is None:
+            self._device = self._make_device()
+        with ThreadPoolExecutor(len(new)) as pool:
+            self._edges.update(zip(new, pool.map(self._connect, new), strict=True))
+
+    def all(self) -> dist.ProcessGroup:
+        """What a user of torch.distributed gets: the default process group with the gloo backend."""
+        if self._all is None:
+            os.environ["GLOO_SOCKET_IFNAME"] = self.job.interface
+            if self.job.size >= LAZY_FROM:
+                os.environ["TORCH_GLOO_LAZY_INIT"] = "1"
+            store = open_store(self.job.rendezvous, "all")
+            timeout = timedelta(seconds=self.job.deadline)
+            dist.init_process_group("gloo", store=store, rank=self.job.rank, world_size=self.job.size, timeout=timeout)
+            self._all = dist.group.WORLD
+            assert self._all is not None
+        return self._all
+
+    def wait(self, work: Work, peer: int, since_ns: int) -> None:
+        """Until the work is done, but not beyond the deadline after `since_ns`."""
+        left = self.job.deadline - (monotonic_ns() - since_ns) / 1e9
+        try:
+            work.wait(timedelta(seconds=max(left, 0.001)))
+        except RuntimeError as error:
+            self.give_up(peer, since_ns, error)
+
+    def give_up(self, peer: int, since_ns: int, cause: BaseException | None) -> NoReturn:
+        """Say what became of the exchange with this peer."""
+        now = monotonic_ns()
+        self.trace.add(_FAULT, peer, since_ns, now)
+        raise lost(self.job, peer, self.trace.step, (now - since_ns) / 1e9) from cause
+
+    def close(self) -> None:
+        for edge in self._edges.values():
+            if edge.waiter:
+                edge.waiter.stop()
+        self._edges.clear()
+        if self._all is not None:
+            dist.destroy_process_group()
+            self._all = None
+        self._device = None
+
+    def _make_device(self) -> ProcessGroupGloo.Device:
+        interface = self.job.interface.split(",")[0]
+        try:
+            return ProcessGroupGloo.create_device(interface=interface, lazy_init=False)
+        except RuntimeError as error:
+            raise NetworkError(
+                f"{self.job.name_of(self.job.rank)}: cannot listen on interface {interface!r}: {error}",
+                hint="`ip address` inside the worker must show it up and with an address",
+            ) from error
+
+    def _connect(self, peer: int) -> Edge:
+        here = self.job.rank
+        low, high = min(here, peer), max(here, peer)
+        options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
+        options._devices = [self._device]
+        options._threads = 0  # they serve collectives; the device's thread moves the messages
+        options._timeout = timedelta(seconds=self.job.deadline)
+        store = open_store(self.job.rendezvous, f"edge/{low}-{high}")
+        begun = monotonic_ns()
+        try:
+            group = ProcessGroupGloo(store, 0 if here == low else 1, 2, options)
+        except RuntimeError as error:
+            raise PeerLostError(
+                f"{self.job.name_of(here)}: no connection to {self.job.name_of(peer)} "
+                f"after {(monotonic_ns() - begun) / 1e9:.1f} s",
+                hint=f"is {self.job.name_of(peer)} running, and is there a route to it? ({_first_line(error)})",
+                peer=peer,
+                step=self.trace.step,
+            ) from error
+        return Edge(peer, group, 1 if here == low else 0, Waiter(peer) if self.job.waiting_threads else None)
+
+
+def lost(job: Job, peer: int, step: int, waited: float) -> PeerLostError:
+    """The error for an exchange that will not happen: too late, or the connection is gone. Where all wait for one,
+    the first whose deadline passes breaks the others' connections a moment before theirs: that is late, too."""
+    here, there = job.name_of(job.rank), "the other workers" if peer == ALL else job.name_of(peer)
+    if waited >= 0.95 * job.deadline:
+        return PeerLostError(
+            f"{here}: nothing from {there} in step {step} after {waited:.1f} s (deadline {job.deadline:g} s)",
+            hint=f"{there}: frozen, overloaded or cut off? See the log and the links; if messages may take that long, "
+            "raise the deadline",
+            peer=peer,
+            step=step,
+        )
+    return PeerLostError(
+        f"{here}: the connection to {there} broke in step {step} after {waited:.1f} s of waiting",
+        hint=f"{there} died or failed first: the log there says why",
+        peer=peer,
+        step=step,
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -1,0 +1,211 @@
+"""One worker's training, from a Job to a JobResult. Controllers and `train_local` call `run_job` in each worker."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from testbed.errors import TestbedError
+from testbed.methods.base import Method
+from testbed.tasks import base as tasks
+from testbed.worker.checkpoint import Checkpoints
+from testbed.worker.clock import Clock
+from testbed.worker.control import FileControl
+from testbed.worker.job import Job
+from testbed.worker.peer import WorkerPeer
+from testbed.worker.progress import Progress, Where
+from testbed.worker.result import JobResult
+from testbed.worker.snapshots import Metric, Snapshots
+from testbed.worker.sockets import tcp_bytes_sent
+from testbed.worker.trace import Trace
+from testbed.worker.transport import Control, Transport
+
+HEAD_START_NS = 50_000_000  # between the last worker's arrival and the common start: time for all to read of it
+
+
+@dataclass
+class Worker:
+    """Everything one worker trains with."""
+
+    job: Job
+    method: Method
+    task: tasks.Task
+    control: Control
+    transport: Transport
+    trace: Trace
+    clock: Clock
+    peer: WorkerPeer
+
+
+def run_job(job: Job, *, method: Method | None = None, task: tasks.Task | None = None) -> JobResult:
+    """Train; the method and the task are made from the job's specs unless given. Results are also written to the job's
+    directory, the trace even where training fails."""
+    torch.set_num_threads(1)  # workers share cores
+    trace = Trace(job.rank)
+    patience = max(600.0, job.deadline * job.size)  # the slowest worker may be a graph's diameter of steps behind
+    control = FileControl(job.rendezvous, job.size, patience)
+    worker = prepare(job, control, open_transport(job, trace), trace, method=method, task=task)
+    try:
+        result = train(worker)
+    except TestbedError:
+        trace.write(Path(job.directory) / f"trace.{job.rank}.parquet")
+        raise
+    result.write(Path(job.directory))
+    return result
+
+
+def open_transport(job: Job, trace: Trace) -> Transport:
+    if job.backend == "nccl":
+        from testbed.worker.nccl import NcclTransport
+
+        return NcclTransport(job, trace)
+    from testbed.worker.gloo import GlooTransport
+
+    return GlooTransport(job, trace)
+
+
+def prepare(
+    job: Job,
+    control: Control,
+    transport: Transport,
+    trace: Trace,
+    *,
+    method: Method | None = None,
+    task: tasks.Task | None = None,
+) -> Worker:
+    """Model, data and method, but no exchange with anybody yet."""
+    task = task or _make_task(job)
+    method = method or _make_method(job)
+    clock = Clock(trace)
+    return Worker(job, method, task, control, transport, trace, clock, WorkerPeer(job, task, transport, trace, clock))
+
+
+def train(worker: Worker) -> JobResult:
+    """Connect, run all steps, leave, and only then evaluate."""
+    run = _Run(worker)
+    run.connect()
+    run.all_steps()
+    return run.end()
+
+
+class _Run:
+    """One training under way."""
+
+    def __init__(self, worker: Worker) -> None:
+        job, peer = worker.job, worker.peer
+        directory = Path(job.directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        self.worker = worker
+        self.job = job
+        self.snapshots = Snapshots(job, worker.task)
+        self.checkpoints = Checkpoints(directory, job.rank, job.size)
+        self.warnings = worker.method.check(peer.gossip)
+        self.first = (self.checkpoints.newest() or 0) if job.resume else 0
+        peer.begin(self.first)
+        self.state = worker.method.init(peer)
+        self.before: dict[str, Any] = {"elapsed_ns": 0, "metrics": [], "sent": {}}  # an interruption
+        if self.first:
+            self.before = self.checkpoints.load(self.first, peer, worker.task, self.state)
+            self.snapshots.resume(self.first)
+        self.metrics = [Metric(*row) for row in self.before["metrics"]]
+        self.sent = worker.transport.sent
+        self.tcp_before = 0
+
+    def connect(self) -> None:
+        """All workers meet, connect and start their clocks together."""
+        worker = self.worker
+        worker.control.meet("connect")
+        worker.transport.connect()
+        worker.trace.clear()  # what `init` did and exchanged is no part of training
+        self.sent.clear()
+        self.sent.update(self.before["sent"])
+        self.tcp_before = tcp_bytes_sent()
+        self.began_ns = worker.control.meet("start") + HEAD_START_NS
+        self.progress = Progress(Path(self.job.progress), self.job.size) if self.job.progress else None
+        self._show(self.first, 0, 0)
+        worker.clock.start(self.began_ns, self.before["elapsed_ns"])
+        if not self.first and self.job.training.eval_every:
+            with worker.clock.paused():
+                self.snapshots.keep(0, worker.peer.x, 0, 0)
+
+    def all_steps(self) -> None:
+        training, worker = self.job.training, self.worker
+        for step in range(self.first, training.steps):
+            worker.peer.begin(step)
+            worker.method.step(worker.peer, self.state)
+            done, last = step + 1, step + 1 == training.steps
+            if last:
+                worker.method.finish(worker.peer, self.state)
+            self._note(done, snapshot=last or _due(done, training.eval_every))
+            if not last and _due(done, training.checkpoint_every):
+                worker.method.finish(worker.peer, self.state)
+                self._save(done)
+
+    def end(self) -> JobResult:
+        worker = self.worker
+        seconds = worker.clock.now_ns() / 1e9
+        tcp_bytes = tcp_bytes_sent() - self.tcp_before
+        worker.control.meet("trained")  # whoever left earlier could reset connections with data still under way
+        worker.transport.leave()
+        self.metrics += self.snapshots.evaluate()
+        worker.control.meet("evaluated")
+        self.snapshots.remove()
+        self.checkpoints.remove()
+        return JobResult(
+            rank=self.job.rank,
+            steps=self.job.training.steps,
+            seconds=seconds,
+            bytes_sent=dict(self.sent),
+            tcp_bytes_sent=tcp_bytes,
+            overruns=worker.peer.overruns,
+            decided=worker.method.decided(self.state),
+            warnings=self.warnings,
+            metrics=self.metrics,
+            spans=worker.trace.spans(),
+            x=worker.peer.x.detach().cpu().numpy().copy(),
+        )
+
+    def _show(self, done: int, time_ns: int, bytes_sent: int) -> None:
+        """Tell the controller, where there is one, and hear what it has to say."""
+        if self.progress:
+            peer = self.worker.peer
+            self.progress.put(self.job.rank, Where(done, self.began_ns, bytes_sent, time_ns / 1e9, peer.loss))
+            peer.slow_factor = self.progress.slow(self.job.rank)
+
+    def _note(self, done: int, *, snapshot: bool) -> None:
+        peer, clock = self.worker.peer, self.worker.clock
+        time_ns, bytes_sent = clock.now_ns(), sum(self.sent.values())
+        self._show(done, time_ns, bytes_sent)
+        self.metrics.append(Metric(self.job.rank, done, time_ns / 1e9, bytes_sent, "train_loss", peer.loss))
+        if snapshot:
+            with clock.paused():
+                self.snapshots.keep(done, peer.x, time_ns, bytes_sent)
+
+    def _save(self, done: int) -> None:
+        worker = self.worker
+        elapsed_ns = worker.clock.now_ns()
+        with worker.clock.paused():
+            loop = {
+                "elapsed_ns": elapsed_ns,
+                "metrics": [astuple(row) for row in self.metrics],
+                "sent": dict(self.sent),
+            }
+            self.checkpoints.save(done, worker.peer, worker.task, self.state, loop)
+
+
+def _due(steps: int, every: int) -> bool:
+    return every > 0 and steps % every == 0
+
+
+def _make_task(job: Job) -> tasks.Task:
+    data_dir = Path(job.data_dir) if job.data_dir else None
+    return tasks.make(job.task, rank=job.rank, size=job.size, seed=job.seed, data_dir=data_dir)
+
+
+def _make_method(job: Job) -> Method:
+    from testbed import methods
+
+    return methods.make(job.method)

@@ -1,0 +1,142 @@
+"""A worker as its method sees it: parameters, directions, channels. The training loop makes it, methods use it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import monotonic_ns
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from testbed.errors import ScenarioError
+from testbed.methods.base import Channel
+from testbed.seeds import derive
+from testbed.tasks.base import Task
+from testbed.worker.clock import Clock, sleep_until
+from testbed.worker.job import Job
+from testbed.worker.optimiser import Optimiser
+from testbed.worker.sockets import tcp_bytes_sent
+from testbed.worker.trace import CODES, Span, Trace
+from testbed.worker.transport import ALL, Neighbours, Transport
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+_COMPUTE = CODES["compute"]
+
+
+class WorkerPeer:
+    """Implements Peer and ModulePeer of methods/base.py."""
+
+    def __init__(self, job: Job, task: Task, transport: Transport, trace: Trace, clock: Clock) -> None:
+        self.rank = job.rank
+        self.size = job.size
+        self.seed = job.seed
+        self.gossip = job.gossip_graph()
+        self.layout = task.layout
+        self.module = task.module
+        self.x = task.initial().to(job.device)
+        task.bind(self.x)
+        self.step = 0
+        self.lr = 0.0
+        self.loss = float("nan")  # of the last direction
+        self.slow_factor = 1.0  # a fault: gradients take this many times as long
+        self.overruns = 0  # gradients that took longer than step_time
+        self.optimiser = Optimiser(job.training, self.x, self.layout)
+        self._training = job.training
+        self._task = task
+        self._transport = transport
+        self._trace = trace
+        self._clock = clock
+        self._gradient = torch.zeros_like(self.x)
+        self._noise = _pseudo_gradients(job, self.x) if job.training.compute.mode == "emulated" else None
+        self._all_connected = False
+
+    def begin(self, step: int) -> None:
+        self.step = self._trace.step = step
+        self.lr = self._training.lr_at(step)
+
+    def direction(self) -> Tensor:
+        start = monotonic_ns()
+        direction = self.optimiser.direction(self._compute())
+        self._pad(start)
+        if self.slow_factor > 1:
+            sleep_until(start + round(self.slow_factor * (monotonic_ns() - start)))
+        self._trace.add(_COMPUTE, -1, start, monotonic_ns())
+        return direction
+
+    def channel(
+        self, nbytes: int, *, targets: Sequence[int] | None = None, sources: Sequence[int] | None = None
+    ) -> Channel:
+        fixed = targets is not None and sources is not None
+        cycle = [self.step] if fixed or self.gossip.static else range(self.step, self.step + len(self.gossip.matrices))
+        rounds = [
+            Neighbours(
+                tuple(sorted(self.gossip.targets(step, self.rank) if targets is None else targets)),
+                tuple(sorted(self.gossip.sources(step, self.rank) if sources is None else sources)),
+            )
+            for step in cycle
+        ]
+        return self._transport.channel(nbytes, rounds)
+
+    def all_reduce(self, tensor: Tensor) -> None:
+        if not self._all_connected:
+            self._all_connected = True
+            with self._clock.paused():
+                self._transport.connect_all()
+        self._transport.all_reduce(tensor)
+
+    def span(self, kind: str) -> Span:
+        return self._trace.span(kind)
+
+    def process_group(self) -> ProcessGroup:
+        return self._transport.process_group()
+
+    def loss_of_step(self) -> Tensor:
+        return self._task.loss_of_step(self.step)
+
+    def direction_from(self, loss: Callable[[], Tensor]) -> Tensor:
+        """Whoever made `loss` may exchange gradients during the backward pass. Padding comes before it: sleeping after
+        it would hide communication that a real gradient of this length could not hide."""
+        if self._noise is not None:
+            raise ScenarioError(
+                "emulated compute has no backward pass for ddp to overlap with",
+                hint="use compute: real or step_time, or the allreduce and ring methods",
+            )
+        start, sent = monotonic_ns(), tcp_bytes_sent()
+        self._task.grad.zero_()
+        value = loss()
+        self._pad(start - 2 * (monotonic_ns() - start))  # a backward pass takes about twice as long as a forward pass
+        value.backward()  # type: ignore[no-untyped-call]  # torch does not annotate it
+        self.loss = float(value.item())
+        direction = self.optimiser.direction(self._task.grad)
+        self._trace.add(_COMPUTE, -1, start, monotonic_ns())
+        self._transport.sent[ALL] = self._transport.sent.get(ALL, 0) + tcp_bytes_sent() - sent
+        return direction
+
+    def _compute(self) -> Tensor:
+        """The gradient, or with emulated compute something of its size."""
+        if self._noise is None:
+            self.loss = self._task.gradient(self.step, self._gradient)
+        elif self._training.compute.pseudo_gradient:
+            start = derive(self.seed, "pseudo", self.step) % self.x.numel()
+            self._gradient.copy_(self._noise[start : start + self.x.numel()])
+        else:
+            self._gradient.zero_()
+        return self._gradient
+
+    def _pad(self, start_ns: int) -> None:
+        """Sleep until step_time after start_ns."""
+        if self._training.compute.mode == "real":
+            return
+        until = start_ns + round(self._training.compute.step_time * 1e9)
+        if until < monotonic_ns():
+            self.overruns += 1
+        sleep_until(until)
+
+
+def _pseudo_gradients(job: Job, x: Tensor) -> Tensor:
+    """Normal noise, twice as long as the model: each step takes another window of it, which costs one copy."""
+    generator = torch.Generator().manual_seed(derive(job.seed, "pseudo", job.rank))
+    return torch.randn(2 * x.numel(), generator=generator).mul_(1e-3).to(x.device)

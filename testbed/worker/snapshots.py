@@ -1,0 +1,120 @@
+"""Models kept during training and judged after it, so that evaluation costs no training time and averages are cheap.
+
+At an evaluation point a worker only writes its parameters to a file. When all have left the network, each evaluates its
+own models and its share of the averaged ones. Files lie in the cell's directory; nothing crosses the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from testbed.tasks.base import Task
+from testbed.worker.job import Job
+
+AVERAGE = -1  # as a worker: the average of all models
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One number about one worker (or their average) after `step` steps."""
+
+    worker: int
+    step: int
+    time_s: float  # on the training clock; of an average: when the last worker got there
+    bytes_sent: int  # by this worker until then; of an average: by all
+    metric: str
+    value: float
+
+
+class Snapshots:
+    """One worker's models at the evaluation points; the other workers' files lie beside its own."""
+
+    def __init__(self, job: Job, task: Task) -> None:
+        self._job = job
+        self._task = task
+        self._directory = Path(job.directory) / "snapshots"
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._steps: list[int] = []
+
+    def keep(self, step: int, x: Tensor, time_ns: int, bytes_sent: int) -> None:
+        parts = [x, *_buffers(self._task)]
+        with self._path(step, self._job.rank).open("wb") as file:
+            np.array([time_ns, bytes_sent], dtype=np.int64).tofile(file)
+            for part in parts:
+                part.detach().cpu().float().numpy().tofile(file)
+        self._steps.append(step)
+
+    def resume(self, step: int) -> None:
+        """Snapshots up to this step were kept before the run was interrupted."""
+        kept = (int(path.name.split(".")[0]) for path in self._directory.glob(f"*.{self._job.rank}"))
+        self._steps = sorted(number for number in kept if number <= step)
+
+    def evaluate(self) -> Iterator[Metric]:
+        """All workers' snapshots are complete."""
+        for index, step in enumerate(self._steps):
+            if self._job.training.eval_models == "all":
+                yield from self._evaluate_own(step)
+            if index % self._job.size == self._job.rank:
+                yield from self._evaluate_average(step)
+
+    def remove(self) -> None:
+        """All workers have evaluated."""
+        for step in self._steps:
+            self._path(step, self._job.rank).unlink(missing_ok=True)
+        with suppress(OSError):  # the last one out removes the directory
+            self._directory.rmdir()
+
+    def _evaluate_own(self, step: int) -> Iterator[Metric]:
+        time_ns, bytes_sent, model = self._read(step, self._job.rank)
+        for name, value in self._judge(model).items():
+            yield Metric(self._job.rank, step, time_ns / 1e9, bytes_sent, f"test_{name}", value)
+
+    def _evaluate_average(self, step: int) -> Iterator[Metric]:
+        """The averaged model, and how far the workers are from it: √(1/n Σ_i ‖x_i − x̄‖²)."""
+        ranks = range(self._job.size)
+        time_ns, bytes_sent, total = self._read(step, 0)
+        mean = total.astype(np.float64)
+        for rank in ranks[1:]:
+            time_here, bytes_here, model = self._read(step, rank)
+            time_ns, bytes_sent = max(time_ns, time_here), bytes_sent + bytes_here
+            mean += model
+        mean /= self._job.size
+        numel = self._task.layout.numel
+        squares = sum(float(np.square(self._read(step, rank)[2][:numel] - mean[:numel]).sum()) for rank in ranks)
+        values = {"consensus": (squares / self._job.size) ** 0.5}
+        values |= {f"test_{name}": value for name, value in self._judge(mean.astype(np.float32)).items()}
+        for name, value in values.items():
+            yield Metric(AVERAGE, step, time_ns / 1e9, bytes_sent, name, value)
+
+    def _judge(self, model: NDArray[np.float32]) -> dict[str, float]:
+        if self._job.training.compute.mode == "emulated":
+            return {}  # nothing was learned
+        numel = self._task.layout.numel
+        start = numel
+        for buffer in _buffers(self._task):
+            stop = start + buffer.numel()
+            buffer.copy_(torch.from_numpy(model[start:stop]).view_as(buffer))
+            start = stop
+        return self._task.evaluate(torch.from_numpy(model[:numel]).to(self._job.device))
+
+    def _read(self, step: int, rank: int) -> tuple[int, int, NDArray[np.float32]]:
+        with self._path(step, rank).open("rb") as file:
+            time_ns, bytes_sent = np.fromfile(file, dtype=np.int64, count=2)
+            return int(time_ns), int(bytes_sent), np.fromfile(file, dtype=np.float32)
+
+    def _path(self, step: int, rank: int) -> Path:
+        return self._directory / f"{step:08d}.{rank}"
+
+
+def _buffers(task: Task) -> list[Tensor]:
+    """What a model has learned outside its parameters: batch statistics, which belong to a model as it is judged."""
+    buffers = task.module.buffers() if task.module is not None else ()
+    return [buffer for buffer in buffers if buffer.is_floating_point()]
