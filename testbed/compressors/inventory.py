@@ -6,6 +6,7 @@ import inspect
 from dataclasses import MISSING, Field, fields
 from typing import Any
 
+from testbed.columns import aligned
 from testbed.compressors.registry import COMPRESSORS, available, example
 
 
@@ -19,8 +20,7 @@ def lines() -> list[str]:
         options = " ".join(f"{o.name}={_default(o)}" for o in fields(kind)) or "-"
         size = f"{example(kind).bind(layout, seed=0).nbytes / layout.numel:.3g}"
         rows.append((name, options, kind.bias, size, kind.paper or "-"))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return aligned(rows)
 
 
 def about(name: str) -> list[str]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 
 import torch
@@ -38,13 +39,13 @@ from testbed.topology.gossip import Gossip
 
 @dataclass
 class Edge:
-    """This end of one edge: p and q of every batch, each (count, rank, length), a vector in each row."""
+    """This end of one edge. p, q and the outbox are flat: the vectors of all batches, one batch after the other."""
 
-    p: tuple[Tensor, ...]
-    q: tuple[Tensor, ...]
-    seed: int = field(metadata=TRANSIENT)  # the same at both ends
+    p: Tensor
+    q: Tensor
+    outbox: Tensor = field(metadata=TRANSIENT)
     sign: float = field(metadata=TRANSIENT)  # own − other = sign · (hi − lo)
-    outbox: Tensor = field(metadata=TRANSIENT)  # the message, as floats
+    seed: int = field(metadata=TRANSIENT)  # the same at both ends
 
 
 @dataclass
@@ -54,8 +55,12 @@ class State:
     edges: dict[int, Edge]  # by the rank of the other end, in rank order
     neighbours: Round  # of I + γ(W − I)
     batches: tuple[Matrices, ...]
-    vectors: Tensor = field(metadata=TRANSIENT)  # indices of all that is in no matrix
+    vectors: Tensor = field(metadata=TRANSIENT)  # places of all elements that are in no matrix
     tau: int = 0
+
+    @property
+    def odd(self) -> bool:
+        return self.tau % 2 == 1
 
 
 @dataclass(frozen=True)
@@ -78,25 +83,22 @@ class PowerGossip(Method):
 
     def init(self, peer: Peer) -> State:
         matrices, small = batches(peer.layout), vectors(peer.layout).to(peer.x.device)
-        longest = max(sum(map(prod, self._shapes(matrices, odd))) for odd in (True, False))
-        floats = longest + small.numel()
-        (neighbours,) = rounds(peer, 4 * floats, self.gamma)
-        edges = {other: self._edge(peer, other, matrices, floats) for other in neighbours.weights}
+        longest = max(_numel(self._shapes(matrices, side)) for side in "pq") + small.numel()
+        (neighbours,) = rounds(peer, 4 * longest, self.gamma)
+        edges = {other: self._edge(peer, other, matrices, longest) for other in neighbours.weights}
         return State(edges, neighbours, matrices, small)
 
-    def _edge(self, peer: Peer, other: int, matrices: tuple[Matrices, ...], floats: int) -> Edge:
+    def _edge(self, peer: Peer, other: int, matrices: tuple[Matrices, ...], longest: int) -> Edge:
         lo, hi = sorted((peer.rank, other))
         seed = derive(peer.seed, "powergossip", lo, hi)
-        p, q = (
-            tuple(_normal(shape, derive(seed, side, index)).to(peer.x.device) for index, shape in enumerate(shapes))
-            for side, shapes in (("p", self._shapes(matrices, odd=True)), ("q", self._shapes(matrices, odd=False)))
-        )
-        return Edge(p, q, seed, 1.0 if peer.rank == hi else -1.0, torch.empty(floats, device=peer.x.device))
+        p, q = (_normal(_numel(self._shapes(matrices, side)), derive(seed, side)).to(peer.x.device) for side in "pq")
+        outbox = torch.empty(longest, device=peer.x.device)
+        return Edge(p, q, outbox, sign=1.0 if peer.rank == hi else -1.0, seed=seed)
 
-    def _shapes(self, matrices: tuple[Matrices, ...], odd: bool) -> list[tuple[int, int, int]]:
-        """Of what an iteration sends about each batch: p-like vectors in odd iterations, q-like ones in even."""
+    def _shapes(self, matrices: tuple[Matrices, ...], side: str) -> list[tuple[int, int, int]]:
+        """(count, rank, length) of the vectors p or q of each batch."""
         return [
-            (batch.count, min(self.rank, batch.rows, batch.columns), batch.rows if odd else batch.columns)
+            (batch.count, min(self.rank, batch.rows, batch.columns), batch.rows if side == "p" else batch.columns)
             for batch in matrices
         ]
 
@@ -104,48 +106,55 @@ class PowerGossip(Method):
         if not state.edges:
             descend(peer, peer.direction())
             return
+        channel = state.neighbours.channel
         inputs = self._project(peer, state)
-        messages_out = self._pack(peer, state, with_vectors=True)
-        direction, messages = exchange(peer, state.neighbours.channel, messages_out, overlap=self.overlap)
+        direction, messages = exchange(peer, channel, self._pack(peer, state, vectors=True), overlap=self.overlap)
         self._mix(peer, state, inputs, messages)
         self._mix_vectors(peer, state, messages)
         for _ in range(1, self.iterations if state.batches else 1):
             inputs = self._project(peer, state)
-            state.neighbours.channel.send(self._pack(peer, state, with_vectors=False))
-            self._mix(peer, state, inputs, state.neighbours.channel.receive())
+            channel.send(self._pack(peer, state, vectors=False))
+            self._mix(peer, state, inputs, channel.receive())
         descend(peer, direction)
 
     def _project(self, peer: Peer, state: State) -> list[Tensor]:
-        """u of every edge into its outbox. Gives, by batch, the orthonormal inputs of all edges as rows: one product
-        serves all edges, and all see the same M."""
+        """u of every edge into its outbox. Gives, by batch, the orthonormal inputs of all edges as rows (count, edges ·
+        rank, length): one product serves all edges, and all see the same M."""
         state.tau += 1
-        odd = state.tau % 2 == 1
         with peer.span("compress"):
-            edges = state.edges.values()
-            inputs = [
-                torch.cat([self._input(peer, edge, index, state.tau) for edge in edges], dim=1)
-                for index in range(len(state.batches))
-            ]
-            pieces = [_pieces(edge.outbox, self._shapes(state.batches, odd)) for edge in edges]
+            own = [self._inputs(state, edge) for edge in state.edges.values()]
+            inputs = [torch.cat(same, dim=1) for same in zip(*own, strict=True)]
+            out = self._shapes(state.batches, "p" if state.odd else "q")
+            boxes = [_pieces(edge.outbox, out) for edge in state.edges.values()]
             for index, (batch, V) in enumerate(zip(state.batches, inputs, strict=True)):
                 M = batch.of(peer.x)
-                U = torch.bmm(V, M.mT if odd else M)
-                for mine, u in zip(pieces, U.chunk(len(pieces), dim=1), strict=True):
-                    mine[index].copy_(u)
+                U = torch.bmm(V, M.mT if state.odd else M)
+                for box, u in zip(boxes, U.chunk(len(boxes), dim=1), strict=True):
+                    box[index].copy_(u)
         return inputs
 
-    def _input(self, peer: Peer, edge: Edge, index: int, tau: int) -> Tensor:
-        """orth(q) or orth(p), in place."""
-        v = (edge.q if tau % 2 == 1 else edge.p)[index]
-        if not self.warm_start:
-            v.copy_(_normal(v.shape, derive(edge.seed, tau, index)))
-        orthonormalise(v, lambda: _normal(v.shape, derive(edge.seed, "anew", tau, index)).to(v.device))
-        return v
+    def _inputs(self, state: State, edge: Edge) -> list[Tensor]:
+        """orth(q) or orth(p) in place, by batch."""
+        flat = edge.q if state.odd else edge.p
+        shapes = self._shapes(state.batches, "q" if state.odd else "p")
 
-    def _pack(self, peer: Peer, state: State, *, with_vectors: bool) -> dict[int, Tensor]:
+        def drawn(purpose: str) -> Tensor:
+            return _normal(flat.numel(), derive(edge.seed, purpose, state.tau)).to(flat.device)
+
+        def anew(index: int) -> Tensor:
+            return _pieces(drawn("anew"), shapes)[index]
+
+        if not self.warm_start:
+            flat.copy_(drawn("start"))
+        pieces = _pieces(flat, shapes)
+        for index, piece in enumerate(pieces):
+            orthonormalise(piece, partial(anew, index))
+        return pieces
+
+    def _pack(self, peer: Peer, state: State, *, vectors: bool) -> dict[int, Tensor]:
         """Each edge's message: what `_project` left in the outbox and, if asked for, the vectors behind it."""
         end = self._matrix_floats(state)
-        if with_vectors:
+        if vectors:
             small, start, end = peer.x[state.vectors], end, end + state.vectors.numel()
             for edge in state.edges.values():
                 edge.outbox[start:end] = small
@@ -153,19 +162,17 @@ class PowerGossip(Method):
 
     def _mix(self, peer: Peer, state: State, inputs: list[Tensor], messages: Mapping[int, Tensor]) -> None:
         """p ← u_hi − u_lo (or q), and M ← M ∓ γ w D̂ for all edges in one product."""
-        odd = state.tau % 2 == 1
-        shapes = self._shapes(state.batches, odd)
+        shapes = self._shapes(state.batches, "p" if state.odd else "q")
         with peer.span("mix"):
-            scaled: list[list[Tensor]] = [[] for _ in shapes]
+            scaled = []
             for other, edge in state.edges.items():
-                own, others = _pieces(edge.outbox, shapes), _pieces(messages[other].view(torch.float32), shapes)
-                weight = state.neighbours.weights[other] * edge.sign
-                for index, output in enumerate(edge.p if odd else edge.q):
-                    torch.sub(own[index], others[index], out=output).mul_(edge.sign)
-                    scaled[index].append(output * weight)
-            for batch, V, parts in zip(state.batches, inputs, scaled, strict=True):
+                output = edge.p if state.odd else edge.q
+                size = output.numel()
+                torch.sub(edge.outbox[:size], messages[other].view(torch.float32)[:size], out=output).mul_(edge.sign)
+                scaled.append(_pieces(output * (edge.sign * state.neighbours.weights[other]), shapes))
+            for batch, V, parts in zip(state.batches, inputs, zip(*scaled, strict=True), strict=True):
                 U = torch.cat(parts, dim=1)
-                batch.of(peer.x).baddbmm_(*((U.mT, V) if odd else (V.mT, U)), alpha=-1)
+                batch.of(peer.x).baddbmm_(*((U.mT, V) if state.odd else (V.mT, U)), alpha=-1)
 
     def _mix_vectors(self, peer: Peer, state: State, messages: Mapping[int, Tensor]) -> None:
         """Plain gossip of what is no matrix."""
@@ -177,7 +184,7 @@ class PowerGossip(Method):
             peer.x[state.vectors] = mixed
 
     def _matrix_floats(self, state: State) -> int:
-        return sum(map(prod, self._shapes(state.batches, odd=state.tau % 2 == 1)))
+        return _numel(self._shapes(state.batches, "p" if state.odd else "q"))
 
     def check(self, gossip: Gossip) -> list[str]:
         combinations.need_static(self.name, gossip, "each edge keeps its own p and q")
@@ -185,8 +192,12 @@ class PowerGossip(Method):
         return []
 
 
-def _normal(shape: Sequence[int], seed: int) -> Tensor:
-    return torch.randn(tuple(shape), generator=torch.Generator().manual_seed(seed))
+def _normal(count: int, seed: int) -> Tensor:
+    return torch.randn(count, generator=torch.Generator().manual_seed(seed))
+
+
+def _numel(shapes: Sequence[tuple[int, ...]]) -> int:
+    return sum(map(prod, shapes))
 
 
 def _pieces(flat: Tensor, shapes: Sequence[tuple[int, ...]]) -> list[Tensor]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed import compressors
+from testbed.columns import aligned
 from testbed.methods.base import Method
 from testbed.registry import Registry
 
@@ -38,25 +39,14 @@ def available() -> dict[str, type[Method]]:
 
 def show() -> None:
     """A line for each method."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("method", "form", "options", "compressor", "overlap", "paper"):
-        table.add_column(heading, overflow="fold")
+    rows = [("method", "form", "compressor", "overlap", "options", "paper")]
     for name, kind in available().items():
-        options = [f"{option.name}={_shown(_default(option))}" for option in fields(kind)]
+        options = " ".join(f"{option.name}={_shown(_default(option))}" for option in fields(kind))
         method = kind(**{o.name: o.metadata["example"] for o in fields(kind) if _default(o) is MISSING})
-        table.add_row(
-            name,
-            kind.forms or method.form,
-            ", ".join(options),
-            "yes" if any(option.name == "compressor" for option in fields(kind)) else "no",
-            "yes" if method.overlaps else "no",
-            kind.paper,
-        )
-    Console().print(table)
+        compressed = any(option.name == "compressor" for option in fields(kind))
+        marks = ("yes" if compressed else "no", "yes" if method.overlaps else "no")
+        rows.append((name, kind.forms or method.form, *marks, options or "-", kind.paper))
+    print("\n".join(aligned(rows)))
 
 
 def _default(option: Field[Any]) -> Any:

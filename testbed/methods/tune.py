@@ -1,7 +1,7 @@
 """γ by simulation: gossip on random vectors with the real compressor and the real mixing matrix, in one process.
 
 CHOCO and DeepSqueeze call it for `gamma: auto`. CHOCO's workers take random steps, and the γ that keeps them closest to
-each other is taken; DeepSqueeze's start apart, and the γ that brings them closest is. No training, about a second of
+each other is taken; DeepSqueeze's start apart, and the γ that brings them closest is. No training, a second or two of
 one core, and close to what the papers found by training: on a ring of 8, top 1 % .0375, top 10 % .3, min-max of 4 or 8
 bits 1.
 """
