@@ -43,11 +43,12 @@ class Agent:
 
     def routers(self, count: int) -> None:
         """Make the router namespaces."""
-        _allow_descriptors(FIRST_NAMESPACE_FD + 2 * count + 100)
+        allow_descriptors(FIRST_NAMESPACE_FD + 2 * count + 100)
         for number in range(count):
             fd = namespaces.create()
             os.dup2(fd, FIRST_NAMESPACE_FD + number)
             os.close(fd)
+        for number in range(count):  # only now: a socket must not take a number that is meant for a namespace
             with namespaces.inside(FIRST_NAMESPACE_FD + number):
                 self._routers.append(Netlink())
                 for key, value in ROUTER_SYSCTLS.items():
@@ -87,7 +88,8 @@ class Agent:
         return [(number, *stats) for number, router in enumerate(self._routers) for stats in router.links()]
 
 
-def _allow_descriptors(count: int) -> None:
+def allow_descriptors(count: int) -> None:
+    """As many as needed, where we may."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < count:
         resource.setrlimit(resource.RLIMIT_NOFILE, (count if hard < 0 else min(count, hard), hard))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -16,6 +17,7 @@ from testbed.network import measure, priority
 from testbed.network.handle import Handle
 from testbed.network.measure import End
 from testbed.network.shape import Shape
+from testbed.network.shaping import ideal_goodput, wire_bytes
 from testbed.plan import NetworkPlan
 from testbed.plan import Path as Route
 from testbed.results.verdict import Verdict, judge_goodput, judge_loss, judge_rtt, worst
@@ -25,6 +27,13 @@ ECHOES_AT_ONCE = 4  # pairs; more would queue for the same core and seem slower 
 SIDE_BY_SIDE_RATE = 400e6  # bit/s in one round, which two cores carry without disturbing the measurement
 MAXIMUM_STREAMS = 48  # per direction; beyond it links are sampled and the table says so
 LOSS_PACKETS = 1500
+LOSS_RATE = 100e6  # bit/s at most, while packets are counted
+STREAM_PACKETS = 800  # in the window of a TCP stream, to see 2 %
+LONGEST_WINDOW = 4.0  # seconds
+LONGEST_RTT = 0.5  # seconds; on longer ways TCP needs too long to get going
+TRAIN_PACKETS = (4, 300)  # at least and at most, of full size, where TCP cannot measure
+SPIN_BELOW = 0.02  # seconds; on longer round trips the time to wake up does not count, and spinning takes a core
+DRAIN_LOOKS = 100  # at the queues, until they are empty
 SECOND_LOOKS = 2  # a measurement outside its gate is taken again: the machine may have been busy
 
 
@@ -52,6 +61,7 @@ class Probe:
     back: Way
     rtt: float | None = None
     spread: float = 0.0  # between the slowest and the fastest half of the echoes
+    uses: frozenset[str] = frozenset()  # all links, of the way back too
 
     @property
     def name(self) -> str:
@@ -72,17 +82,16 @@ class Calibration:
 
 
 def choose_probes(plan: NetworkPlan) -> list[Probe]:
-    """As few pairs of workers as needed to cross every link, neighbours first. Pure."""
+    """As few pairs of workers as needed to cross every link (each direction that packets take), neighbours first."""
     shapes = {(link.a, link.b): (link.name, link.ab) for link in plan.links}
     shapes |= {(link.b, link.a): (link.name, link.ba) for link in plan.links}
-    missing = {link.name for link in plan.links}
+    missing = set(shapes)
     probes = []
     for path in sorted(plan.paths, key=lambda path: len(path.hops)):
-        there = [shapes[hop] for hop in pairwise(path.hops)]
-        back = [shapes[hop] for hop in pairwise(path.back)]
-        names = {name for name, _ in there} | {name for name, _ in back}
-        if names & missing:
-            missing -= names
+        hops = {*pairwise(path.hops), *pairwise(path.back)}
+        if hops & missing:
+            missing -= hops
+            there, back = ([shapes[hop] for hop in pairwise(way)] for way in (path.hops, path.back))
             probes.append(_probe(path, there, back))
     return probes
 
@@ -98,6 +107,7 @@ def _probe(path: Route, there: Sequence[tuple[str, Shape]], back: Sequence[tuple
         sum(shape.jitter for shape in ways),
         _way([shape for _, shape in there]),
         _way([shape for _, shape in back]),
+        uses=frozenset(name for name, _ in (*there, *back)),
     )
 
 
@@ -114,7 +124,7 @@ def rounds(probes: Sequence[Probe], forward: bool, side_by_side: float = SIDE_BY
     busy: list[set[str]] = []
     load: list[float] = []
     for number, probe in enumerate(probes):
-        uses = {*probe.links, probe.source, probe.target}
+        uses = {*probe.uses, probe.source, probe.target}
         rate = (probe.there if forward else probe.back).rate or side_by_side
         for slot in range(len(result)):
             if not busy[slot] & uses and load[slot] + rate <= side_by_side:
@@ -139,6 +149,7 @@ class _Calibrator:
     """Runs inside a child process that may enter the workers' namespaces."""
 
     def __init__(self, handle: Handle, plan: NetworkPlan) -> None:
+        self.handle = handle
         self.mtu = plan.mtu
         self.probes = choose_probes(plan)
         needed = {name for probe in self.probes for name in (probe.source, probe.target)}
@@ -182,38 +193,75 @@ class _Calibrator:
     def measure_round_trips(self, numbers: Sequence[int]) -> None:
         for begin in range(0, len(numbers), ECHOES_AT_ONCE):
             some = numbers[begin : begin + ECHOES_AT_ONCE]
-            for number, times in zip(some, measure.round_trips([self.pair(n) for n in some], ECHOES), strict=True):
+            slowest = max(self.probes[n].latency + 4 * self.probes[n].jitter for n in some)
+            count = ECHOES if slowest < 1 else 3
+            pairs = [self.pair(n) for n in some]
+            found = measure.round_trips(pairs, count, max(2.0, 1.5 * slowest), spin=slowest < SPIN_BELOW)
+            for number, times in zip(some, found, strict=True):
                 times.sort()
                 rtt = statistics.median(times) if times else None
                 spread = times[3 * len(times) // 4] - times[len(times) // 4] if times else 0.0
                 self.probes[number] = replace(self.probes[number], rtt=rtt, spread=spread)
 
     def measure_streams(self, forward: bool, numbers: Sequence[int]) -> None:
-        """TCP where nothing is lost on purpose; a train of UDP packets where something is."""
-        limited = [n for n in numbers if self.way(n, forward).rate]
+        """TCP where nothing is lost on purpose and the link is neither slow nor long; else a train of UDP packets."""
+        limited = [n for n in numbers if self.way(n, forward).rate or self.way(n, forward).loss]
         chosen = limited[:: -(-len(limited) // MAXIMUM_STREAMS)] if limited else []
-        lossy = [n for n in chosen if self.way(n, forward).loss > 0]
-        clean = [n for n in chosen if n not in lossy]
+        clean = [n for n in chosen if self.suits_tcp(n, forward)]
         for group in rounds([self.probes[n] for n in clean], forward):
             self.measure_clean([clean[i] for i in group], forward)
-        for number in lossy:
-            self.measure_lossy(number, forward)
+        for number in chosen:
+            if self.way(number, forward).loss:
+                self.measure_lossy(number, forward)
+            elif number not in clean:
+                self.measure_slow(number, forward)
+
+    def suits_tcp(self, number: int, forward: bool) -> bool:
+        way = self.way(number, forward)
+        fast = way.rate and STREAM_PACKETS * 8 * self.mtu / way.rate <= LONGEST_WINDOW
+        return bool(fast) and not way.loss and self.probes[number].latency <= LONGEST_RTT
 
     def measure_clean(self, numbers: Sequence[int], forward: bool) -> None:
         rtt = max(self.probes[n].latency for n in numbers)
         slowest = min(self.way(n, forward).rate or 0 for n in numbers)
-        # Long enough to leave slow start behind and to see a thousand packets, however slow.
-        window = min(4.0, max(0.4, 4 * rtt, 800 * 8 * self.mtu / slowest))
+        # Long enough to leave slow start behind and to see many packets, however slow.
+        window = min(LONGEST_WINDOW, max(0.4, 4 * rtt, STREAM_PACKETS * 8 * self.mtu / slowest))
         found = measure.tcp_goodput([self.pair(n, forward) for n in numbers], 0.25 + 12 * rtt, window)
         for number, goodput in zip(numbers, found, strict=True):
             self.set_way(number, forward, replace(self.way(number, forward), goodput=goodput))
+        self.drain()
+
+    def measure_slow(self, number: int, forward: bool) -> None:
+        """A little more than the link carries, for a while: what arrives tells its rate, and that TCP's goodput."""
+        way = self.way(number, forward)
+        assert way.rate
+        least, most = TRAIN_PACKETS
+        packets = min(most, int(LONGEST_WINDOW * way.rate / (8 * wire_bytes(self.mtu))))
+        if packets < least:
+            return  # slower than a packet per second
+        train = self.train(number, forward, 1.1 * way.rate, packets)
+        goodput = ideal_goodput(train.rate, self.mtu) if train.received >= least else 0.0
+        self.set_way(number, forward, replace(way, goodput=goodput))
 
     def measure_lossy(self, number: int, forward: bool) -> None:
         way = self.way(number, forward)
-        assert way.rate
-        packets = int(min(LOSS_PACKETS, max(100, 3 * way.rate / (8 * self.mtu))))
-        train = measure.udp_train(*self.pair(number, forward), rate=0.9 * way.rate, packets=packets)
+        rate = min(LOSS_RATE, 0.9 * (way.rate or LOSS_RATE))
+        packets = int(min(LOSS_PACKETS, max(20, LONGEST_WINDOW * rate / (8 * wire_bytes(self.mtu)))))
+        train = self.train(number, forward, rate, packets)
         self.set_way(number, forward, replace(way, lost=train.loss, packets=train.sent))
+
+    def train(self, number: int, forward: bool, rate: float, packets: int) -> measure.Train:
+        drain = 1.0 + self.probes[number].latency + 0.1 * packets * 8 * wire_bytes(self.mtu) / rate
+        found = measure.udp_train(*self.pair(number, forward), rate, packets, drain, self.mtu)
+        self.drain()
+        return found
+
+    def drain(self) -> None:
+        """Wait until nothing of this measurement is left in the queues to disturb the next."""
+        for _ in range(DRAIN_LOOKS):
+            if not any(queued for *_, queued in self.handle.counters()["links"].values()):
+                return
+            time.sleep(0.02)
 
     def way(self, number: int, forward: bool) -> Way:
         return self.probes[number].there if forward else self.probes[number].back

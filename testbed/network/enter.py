@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -33,11 +34,20 @@ def run(worker: str, command: Sequence[str], name: str | None = None) -> int:
     ended = os.pidfd_open(child)
     ready, _, _ = select.select([ended, keeper], [], [])
     if ended not in ready:
-        stop_descendants()
+        _stop_all()
         raise NetworkError(f"the network {handle.state.name} went down while {command[0]} ran in {worker}")
     _, status = os.waitpid(child, 0)
-    stop_descendants()
+    _stop_all()
     return os.waitstatus_to_exitcode(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
+
+
+def _stop_all() -> None:
+    """End what the command left running. What has ended already, or ends now, must not wait for us to take notice."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            continue
+    stop_descendants()
 
 
 def _become(handle: Handle, namespace: int, worker: str, command: Sequence[str]) -> None:

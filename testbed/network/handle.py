@@ -13,7 +13,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from testbed.errors import NetworkError, TestbedError
 from testbed.network import namespaces, planfile, probe, state
@@ -93,28 +93,19 @@ class Handle:
     def run(self, function: Callable[[Handle], T]) -> T:
         """Call a function in a child process that may enter the workers' namespaces; its result or error comes back."""
         reader, writer = os.pipe()
-        child = os.fork()
-        if child == 0:
-            os.close(reader)
-            status = 1
-            try:
-                namespaces.die_with_parent()
-                try:
-                    self.join()
-                    outcome: tuple[bool, Any] = (True, function(Handle(self.state)))
-                except (TestbedError, OSError) as error:
-                    outcome = (False, error)
-                except Exception:
-                    traceback.print_exc()
-                    raise
-                with os.fdopen(writer, "wb") as stream:
-                    pickle.dump(outcome, stream)
-                status = 0
-            finally:
-                os._exit(status)
+        with uninterrupted():  # or the child might take a signal for us, and unwind as if it were us
+            child = os.fork()
+            if child == 0:
+                os.close(reader)
+                self._run_and_exit(function, writer)
         os.close(writer)
-        with os.fdopen(reader, "rb") as stream:
-            data = stream.read()
+        try:
+            with os.fdopen(reader, "rb") as stream:
+                data = stream.read()
+        except BaseException:  # interrupted: it must not go on while everything is taken down
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            raise
         os.waitpid(child, 0)
         if not data:
             raise NetworkError("the measuring process ended without an answer (its error is above)")
@@ -122,6 +113,29 @@ class Handle:
         if not worked:
             raise value
         return value  # type: ignore[no-any-return]
+
+    def _run_and_exit(self, function: Callable[[Handle], T], answers: int) -> NoReturn:
+        """In the child."""
+        status = 1
+        try:
+            namespaces.die_with_parent()
+            try:
+                self.join()
+                outcome: tuple[bool, Any] = (True, function(Handle(self.state)))
+            except (TestbedError, OSError) as error:
+                outcome = (False, error)
+            except Exception:
+                traceback.print_exc()
+                raise
+            with os.fdopen(answers, "wb") as stream:
+                pickle.dump(outcome, stream)
+            status = 0
+        finally:
+            os._exit(status)
+
+    def disconnect(self) -> None:
+        """Not to be used any more by this process; the network stays as it is."""
+        self._control.close()
 
     def detach(self) -> None:
         """Let the network outlive this process."""
@@ -148,8 +162,11 @@ def start(plan: NetworkPlan, box: str = "auto") -> tuple[Handle, probe.Choice]:
     try:
         with uninterrupted():
             directory = state.claim(plan.name)
-            (directory / "plan.json").write_text(planfile.to_json(plan))
-            keeper = _start_keeper(directory, choice.kind, theirs)
+            try:
+                (directory / "plan.json").write_text(planfile.to_json(plan))
+                keeper = _start_keeper(directory, choice.kind, theirs)
+            except OSError as error:
+                raise NetworkError(f"the network {plan.name} could not be started: {error}") from error
         theirs.close()
         ours.settimeout(START_SECONDS)
         try:
@@ -179,18 +196,22 @@ def start(plan: NetworkPlan, box: str = "auto") -> tuple[Handle, probe.Choice]:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Ctrl-C waits until the block is done: half a claim, or half a clean-up, would stay behind."""
+    """Signals that somebody handles wait until the block is done: half a claim or clean-up would stay behind."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread is ever interrupted
         return
-    pressed: list[Any] = []
-    before = signal.signal(signal.SIGINT, lambda *arguments: pressed.append(arguments))
+    came: list[tuple[Any, Any]] = []
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    handled = {number: handler for number, handler in before.items() if callable(handler)}
+    for number in handled:
+        signal.signal(number, lambda *arguments: came.append(arguments))
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
-    if pressed and callable(before):
-        before(*pressed[0])
+        for number, handler in handled.items():
+            signal.signal(number, handler)
+    if came:
+        handled[came[0][0]](*came[0])
 
 
 def _start_keeper(directory: Path, kind: str, lifeline: socket.socket) -> subprocess.Popen[bytes]:

@@ -23,7 +23,8 @@ ECHO_BYTES = 16
 ECHO_WIRE = ECHO_BYTES + 8 + 20 + 14  # with UDP, IP and Ethernet headers
 PERIOD = 1 << 18
 PATTERN = memoryview(random.Random(1).randbytes(PERIOD) * 2)  # so that a slice of a period begins anywhere in it
-UDP_PAYLOAD = 1472  # fills a packet of 1500 bytes
+UDP_HEADERS = 28  # with IP
+SO_RCVBUFFORCE = 33  # beyond what ordinary users may have
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,11 @@ class _Loop:
     def run_until(self, deadline: float, *, spin: bool = False) -> None:
         """Serve callbacks until the monotonic clock shows `deadline`; spinning, waking up is not part of the answer."""
         while (left := deadline - time.monotonic()) > 0:
-            for key, _ in self.selector.select(0 if spin else left):
-                key.data()
+            self.serve(0 if spin else left)
+
+    def serve(self, patience: float) -> None:
+        for key, _ in self.selector.select(patience):
+            key.data()
 
     def close(self) -> None:
         self.selector.close()
@@ -72,10 +76,12 @@ def _loop() -> Iterator[_Loop]:
         loop.close()
 
 
-def round_trips(pairs: Sequence[tuple[End, End]], count: int = 10, patience: float = 2.0) -> list[list[float]]:
+def round_trips(
+    pairs: Sequence[tuple[End, End]], count: int = 10, patience: float = 2.0, *, spin: bool = True
+) -> list[list[float]]:
     """Round-trip times in seconds, `count` echoes one after another per pair, all pairs side by side.
 
-    An echo that does not come back within `patience` seconds is left out of the answer.
+    An echo that does not come back within `patience` seconds is left out of the answer. Spinning takes a whole core.
     """
     with _loop() as loop:
         echoes = [_Echo(loop, source, target, count, patience) for source, target in pairs]
@@ -83,7 +89,7 @@ def round_trips(pairs: Sequence[tuple[End, End]], count: int = 10, patience: flo
             echo.next()
         deadline = time.monotonic() + count * patience
         while time.monotonic() < deadline and not all(echo.done for echo in echoes):
-            loop.run_until(min(deadline, time.monotonic() + 0.05), spin=True)
+            loop.run_until(min(deadline, time.monotonic() + 0.05), spin=spin)
             for echo in echoes:
                 echo.check_lost()
         return [echo.times for echo in echoes]
@@ -181,6 +187,8 @@ def _stream(loop: _Loop, stream: Stream) -> None:
     listener.bind((stream.target.address, 0))
     listener.listen(1)
     sender = loop.make(stream.source, socket.SOCK_STREAM)
+    # Closed means ended: megabytes that wait in the sender would go on filling the link during the next measurement.
+    sender.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     space = memoryview(bytearray(PERIOD))
     total = sent = 0
 
@@ -232,19 +240,23 @@ class Train:
         return 1 - self.received / self.sent if self.sent else 0.0
 
 
-def udp_train(source: End, target: End, rate: float, packets: int, drain: float = 1.0) -> Train:
-    """Send full packets at `rate` bit/s (counted with all headers); see how many arrive and how fast."""
-    wire = UDP_PAYLOAD + 28 + 14
+def udp_train(source: End, target: End, rate: float, packets: int, drain: float = 1.0, mtu: int = 1500) -> Train:
+    """Send full packets at `rate` bit/s (counted with all headers); see how many arrive, and how fast. `drain`: seconds
+    to wait for the last ones."""
+    wire = mtu + 14
     interval = 8 * wire / rate
     arrivals: list[float] = []
     with _loop() as loop:
         receiver = loop.make(target, socket.SOCK_DGRAM)
-        receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
+        try:
+            receiver.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 8 << 20)
+        except PermissionError:
+            receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
         receiver.bind((target.address, 0))
         sender = loop.make(source, socket.SOCK_DGRAM)
         sender.connect(receiver.getsockname())
         loop.on(receiver, selectors.EVENT_READ, lambda: _count(receiver, arrivals))
-        payload = bytes(UDP_PAYLOAD)
+        payload = bytes(mtu - UDP_HEADERS)
         due = time.monotonic()
         sent = 0
         while sent < packets:
@@ -254,6 +266,7 @@ def udp_train(source: End, target: End, rate: float, packets: int, drain: float 
                     sent += 1
                     # Late packets are not caught up with: a burst would overflow queues and seem to be the link's loss.
                     due = max(due + interval, time.monotonic() - interval)
+            loop.serve(0)  # also where there is no time to wait: what is not fetched would seem lost
             loop.run_until(min(due, time.monotonic() + 0.01))
         loop.run_until(time.monotonic() + drain)
     span = arrivals[-1] - arrivals[0] if len(arrivals) > 1 else 0.0

@@ -6,6 +6,7 @@ Commands run through the warden; measurements open sockets in the workers and ne
 from __future__ import annotations
 
 import contextlib
+import signal
 import tempfile
 from collections.abc import Iterable, Iterator
 
@@ -32,31 +33,20 @@ class Worker:
 
     def run(self, line: str) -> int:
         """Run a command on our terminal; its exit status. `cd`, variables and background jobs stay for the next one."""
+        with _interrupts_ignored() if self._interactive else contextlib.nullcontext():
+            return self._run(line)
+
+    def _run(self, line: str) -> int:
         if self._shell is None:
             self._shell = self._warden.shell(self.name)
         try:
-            return self._wait(line)
+            status = self._shell.run(line)
         except BrokenPipeError:  # somebody ended the shell since the last command
             self._forget()
-            return self.run(line)
-
-    def _wait(self, line: str) -> int:
-        assert self._shell
-        try:
-            status = self._shell.run(line)
-        except KeyboardInterrupt:
-            if not self._interactive:
-                raise
-            status = self._wait_on()  # the terminal has sent it to the command, too: that one decides
+            return self._run(line)
         if self._shell.ended:
             self._forget()
         return status
-
-    def _wait_on(self) -> int:
-        assert self._shell
-        while True:
-            with contextlib.suppress(KeyboardInterrupt):
-                return self._shell.wait()
 
     def _forget(self) -> None:
         assert self._shell
@@ -77,6 +67,16 @@ class Worker:
 
     def __repr__(self) -> str:
         return f"<worker {self.name}: eth0 {self.address}>"
+
+
+@contextlib.contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """The terminal sends Ctrl-C to the command as well: that one decides. An exception here could lose its answer."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class Network(dict[str, Worker]):

@@ -4,7 +4,7 @@ no I/O."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, sqrt
 
 from testbed.network.shape import Shape
 
@@ -13,6 +13,9 @@ TCP_HEADERS = 52  # IPv4 and TCP with timestamps
 MINIMUM_QUEUE = 100  # packets, where the scenario does not say how large the buffer is
 MAXIMUM_RATE = 34_300_000_000  # bit/s; above it netem's 32-bit rate overflows on its way through pyroute2
 MAXIMUM_LATENCY = 274.0  # seconds; netem's 32-bit tick count
+MAXIMUM_SEGMENTS = 44  # what fits into an IP packet of 64 kB
+MAXIMUM_JITTER = (2**31 - 1) / 1e9  # seconds; netem's own limit of what it is told
+MAXIMUM_LIMIT = 2**32 - 1  # packets
 SUPERPACKET_SECONDS = 0.001  # a super-packet may occupy the link for this long
 
 
@@ -52,14 +55,18 @@ def limit_packets(shape: Shape, reverse: Shape, mtu: int = 1500) -> int:
     queue = ceil(per_second * buffer_seconds(shape, reverse))
     if shape.buffer is None:
         queue = max(queue, MINIMUM_QUEUE)
-    return ceil(per_second * shape.latency) + max(queue, 2) + ceil(per_second * 3 * shape.jitter)
+    packets = ceil(per_second * shape.latency) + max(queue, 2) + ceil(per_second * 3 * shape.jitter)
+    return min(packets, MAXIMUM_LIMIT)
 
 
 def netem(shape: Shape, reverse: Shape, mtu: int = 1500, overhead: float = 0.0) -> Netem:
-    """Every attribute, always: `change` keeps what is left out. `overhead` is what the box adds to a link by itself."""
+    """Every attribute, always: `change` keeps what is left out. `overhead` is what the box adds to a link by itself.
+
+    netem draws delays evenly from latency ± what it is told; their standard deviation is that over √3.
+    """
     return Netem(
         delay_us=round(max(0.0, shape.latency - overhead) * 1e6),
-        jitter_us=round(shape.jitter * 1e6),
+        jitter_us=int(min(shape.jitter * sqrt(3), MAXIMUM_JITTER) * 1e6),
         loss_percent=100.0 if not shape.up else round(shape.loss * 100, 6),
         rate=0 if shape.rate is None else max(1, round(shape.rate / 8)),
         limit=limit_packets(shape, reverse, mtu),
@@ -75,12 +82,12 @@ def gso_segments(shapes: list[Shape], mtu: int = 1500) -> int:
     """
     rates = [shape.rate for shape in shapes if shape.rate is not None]
     if not rates:
-        return 64
+        return MAXIMUM_SEGMENTS
     slowest = min(rates)
     exact = any(shape.loss or shape.buffer is not None or shape.limit is not None for shape in shapes)
     if exact and slowest <= 100_000_000:
         return 1
-    return max(1, min(64, int(slowest * SUPERPACKET_SECONDS / (8 * wire_bytes(mtu)))))
+    return max(1, min(MAXIMUM_SEGMENTS, int(slowest * SUPERPACKET_SECONDS / (8 * wire_bytes(mtu)))))
 
 
 def superpacket_bytes(segments: int, mtu: int = 1500) -> int:

@@ -21,7 +21,7 @@ from typing import Any, TextIO
 from mininet.cli import CLI
 from mininet.log import lg
 
-from testbed.errors import MissingError, ScenarioError, TestbedError
+from testbed.errors import MissingError, NetworkError, ScenarioError, TestbedError
 from testbed.network import setting, shaping, state
 from testbed.network.handle import Handle
 from testbed.network.nodes import PINGS, Network, Worker
@@ -78,13 +78,15 @@ class Prompt(CLI):  # type: ignore[misc]
     def onecmd(self, line: str) -> Any:
         word = line.split(maxsplit=1)[0] if line.strip() else ""
         try:
+            if word not in ("exit", "quit", "EOF"):
+                self._check_up()
             if word in self.mn:
                 return self.default(line)
             if word in NOT_OFFERED:
                 raise ScenarioError(f"{word} is not offered here", hint="help lists what is")
             return super().onecmd(line)
         except TestbedError as error:
-            if not self.isatty():
+            if not self.isatty() or not self.mn.handle.state.alive():
                 raise
             self.status = error.exit_code
             print(f"error: {error}" + (f"\n  → {error.hint}" if error.hint else ""), file=sys.stderr)
@@ -137,6 +139,11 @@ class Prompt(CLI):  # type: ignore[misc]
         if before:  # whatever the command has done to the terminal, it is ours again
             os.tcsetpgrp(self.stdin.fileno(), os.getpgrp())
             termios.tcsetattr(self.stdin, termios.TCSADRAIN, before)
+        self._check_up()  # or the command's end would look like its own
+
+    def _check_up(self) -> None:
+        if not self.mn.handle.state.alive():
+            raise NetworkError(f"the network {self.mn.handle.state.name} is down")
 
     def do_source(self, line: str) -> None:
         "Run the commands of a file: source FILE"

@@ -21,7 +21,8 @@ from pathlib import Path
 from testbed.errors import NetworkError
 
 STOP_SECONDS = 5.0
-NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")  # as scenarios have it; never a path
+LONGEST_NAME = 40
+NAME = re.compile(rf"[a-z0-9][a-z0-9-]{{0,{LONGEST_NAME - 1}}}")  # as scenarios have it; never a path
 LONGEST_SOCKET_PATH = 107  # bytes; the kernel's limit
 
 

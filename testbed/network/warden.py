@@ -1,7 +1,7 @@
 """Shells in workers that never outlive whoever asked for them. `testbed shell` runs its commands through this.
 
 The warden is a process between the shell and the workers' shells. All that these start, detached or not, stays below
-the warden; when the asking process leaves, however it ends, the warden stops what is left.
+the warden; when the asking process leaves, however it ends, or the network goes down, the warden stops what is left.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import fcntl
 import os
+import select
 import signal
 import socket
 import time
@@ -34,14 +35,15 @@ IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 LOOP = r"""
 trap '{ echo "$? end" >&4; } 2>/dev/null' EXIT
 while true; do
-  trap : INT
+  trap : INT QUIT
   if [[ $testbed_busy ]]; then testbed_busy=; echo 130 >&4; fi
   IFS= read -r -d '' -u 3 testbed_line || { (($? > 128)) && continue; break; }
   testbed_busy=1
   trap 'continue 99 2>/dev/null' INT
+  trap 'exit 131' QUIT
   eval "$testbed_line" 3<&- 4>&-
   testbed_status=$?
-  trap : INT
+  trap : INT QUIT
   testbed_busy=
   echo $testbed_status >&4
 done
@@ -96,10 +98,6 @@ class Shell:
     def run(self, line: str) -> int:
         """Run a command on our own terminal and wait; its exit status. BrokenPipeError: nobody is there to run it."""
         _write_all(self._commands, line.encode() + b"\0")
-        return self.wait()
-
-    def wait(self) -> int:
-        """The exit status of the running command; to be called again after an interruption."""
         answer = b""
         while not answer.endswith(b"\n"):
             data = os.read(self._status, 16)
@@ -127,15 +125,15 @@ def _serve(control: socket.socket, handle: Handle, stdin: bool) -> None:
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children need no waiting for
     adopt_orphans()
-    hosts = handle.directory / "hosts"
     own = Handle(handle.state)  # two processes must not share a connection
-    while True:
+    keeper = os.pidfd_open(handle.state.keeper)
+    while keeper not in select.select([control.fileno(), keeper], [], [])[0]:
         received: list[int] = []
         request = read_line(control, received)
         if request is None:
             break
         try:
-            _start(own, request["worker"], hosts, received, stdin)
+            _start(own, request["worker"], received, stdin)
             send_line(control, {"result": None})
         except (OSError, NetworkError) as error:
             send_line(control, {"error": str(error)})
@@ -145,10 +143,11 @@ def _serve(control: socket.socket, handle: Handle, stdin: bool) -> None:
     stop_descendants()
 
 
-def _start(handle: Handle, worker: str | None, hosts: Path, pipes: list[int], stdin: bool) -> None:
+def _start(handle: Handle, worker: str | None, pipes: list[int], stdin: bool) -> None:
     if worker is None:
         _fork_shell("the host", lambda: None, pipes, stdin)
         return
+    hosts = handle.directory / "hosts"
     with handle.namespace(worker) as namespace:
         _fork_shell(worker, lambda: move_in(handle, namespace, worker, hosts), pipes, stdin)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections.abc import Sequence
 from typing import Any
@@ -21,6 +22,8 @@ def read_line(peer: socket.socket, descriptors: list[int] | None = None) -> dict
     line = bytearray()
     while not line.endswith(b"\n"):
         data, received, _, _ = socket.recv_fds(peer, 1 << 16, 8)
+        for descriptor in received:
+            os.set_inheritable(descriptor, False)
         if descriptors is not None:
             descriptors += received
         if not data:

@@ -17,7 +17,7 @@ from testbed.scenario.problems import Problem
 from testbed.scenario.source import Keys
 from testbed.scenario.units import shown
 
-_UNSWEEPABLE = ("sweep", "name", "repeat")
+_UNSWEEPABLE = ("sweep", "name", "repeat", "box", "runtime")
 
 
 def check(scenario: Scenario) -> list[Problem]:

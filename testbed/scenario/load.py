@@ -20,10 +20,11 @@ from testbed.scenario.read import MOST_BYTES, decode, plain_word, read
 from testbed.scenario.source import Keys, Source, as_keys
 
 
-def load(path: str | Path, sets: Sequence[str] = ()) -> Scenario:
-    """The scenario in a file, with "key=value" overrides from the command line. ScenarioError says what is wrong."""
+def load(path: str | Path, sets: Sequence[str] = (), *, directory: Path | None = None) -> Scenario:
+    """The scenario in a file, with "key=value" overrides from the command line. ScenarioError says what is wrong.
+    `directory`: where the files that it names are; by default beside it."""
     file = Path(path)
-    return _scenario(decode(_content(file), str(path)), str(path), file.parent, file.stem, sets)
+    return _scenario(decode(_content(file), str(path)), str(path), directory or file.parent, file.stem, sets)
 
 
 def loads(text: str, name: str = "scenario", sets: Sequence[str] = ()) -> Scenario:

@@ -165,7 +165,8 @@ class Scenario(Model):
     on_failure: Literal["stop", "continue"] = Field(
         default="stop",
         description="When a worker dies: stop the cell (it counts as failed), or continue with the others where the "
-        "method can.",
+        "method can: gossip methods can, all-reduce cannot. A worker that is frozen for longer than the others wait "
+        "counts as dead.",
     )
     sweep: dict[str, tuple[Any, ...]] = Field(
         default={},
@@ -188,6 +189,11 @@ class Scenario(Model):
     deadline: Span = Field(
         default=Duration(3600),
         description="Longest time a cell may take. Raise it for long training; lower it in tests.",
+    )
+    patience: Span | None = Field(
+        default=None,
+        description="How long a worker waits for a message before it gives up on the sender. Default: 10s, or 20 times "
+        "the longest step expected on this network if that is more, and longer where events cut links for a while.",
     )
 
     _source: Source = PrivateAttr(default_factory=Source)

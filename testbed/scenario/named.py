@@ -13,6 +13,9 @@ from testbed.scenario.base import Model
 from testbed.scenario.units import shown
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_.-]{0,63}$")]
+OwnOrName = Annotated[
+    str, Field(pattern=r"^([A-Za-z][A-Za-z0-9_.-]{0,63}|[A-Za-z0-9_./-]{1,200}:[A-Za-z_][A-Za-z0-9_]*)$")
+]
 
 
 class Named(Model):
@@ -21,7 +24,9 @@ class Named(Model):
     what: ClassVar[str]  # for messages
     known: ClassVar[tuple[str, ...]]  # for editors; others are allowed
 
-    name: Name = Field(description="A name is a letter, then letters, digits or any of . _ -")
+    name: OwnOrName = Field(
+        description="A name is a letter, then letters, digits or any of . _ -; your own is path/to/file.py:Class"
+    )
     options: dict[str, Any] = Field(default_factory=dict, description="As its registry takes them.")
 
     @classmethod

@@ -11,6 +11,7 @@ from testbed.plan import TraceFile
 from testbed.topology.graph import Numbers, Topology, TopologyError, did_you_mean, listing, located, settings
 
 if TYPE_CHECKING:
+    from testbed.scenario.events import Event
     from testbed.scenario.model import Scenario
 
 WORKER_VERBS = ("kill", "restart", "freeze", "slow")
@@ -65,6 +66,7 @@ def check_events(scenario: Scenario, topology: Topology) -> None:
     directions = {ends: Direction(Shape()) for edge in topology.edges for ends in ((edge.a, edge.b), (edge.b, edge.a))}
     for number, event in enumerate(scenario.network.events):
         with located(scenario.where(f"network.events.{number}")):
+            _check_restart(event)
             for source, target in event.directions:
                 _find(directions, topology, source, target)
             named = [name for verb in WORKER_VERBS for name in getattr(event, verb) or ()]
@@ -73,6 +75,15 @@ def check_events(scenario: Scenario, topology: Topology) -> None:
             for name in named:
                 if topology.node(name) not in topology.workers:
                     raise TopologyError(f"{name} is a switch, not a worker")
+
+
+def _check_restart(event: Event) -> None:
+    again = event.random and event.random.kind == "kill" and event.random.lasting
+    if event.restart or again or (event.kill and event.lasting):
+        raise TopologyError(
+            "a worker that died cannot start again and rejoin: that is not available yet",
+            hint="let it stay dead (on_failure: continue lets the others go on), or freeze it for a while",
+        )
 
 
 def _find(directions: Directions, topology: Topology, source: str, target: str) -> Direction:

@@ -1,0 +1,63 @@
+"""Networks that the tests of this folder build, as plans, and what they do with those that are up."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+
+from testbed.network import measure
+from testbed.network.handle import Handle
+from testbed.network.measure import End
+from testbed.plan import NetworkPlan, plan
+from testbed.scenario.load import loads
+from testbed.scenario.model import Scenario
+
+COMMAND = [sys.executable, "-m", "testbed.cli"]
+
+
+def scenario(network: str, workers: int | None = None, name: str = "net") -> Scenario:
+    """Of a network's YAML in braces."""
+    count = "" if workers is None else f"workers: {workers}\n"
+    return loads(f"name: {name}\n{count}network: {network}\nmethods: [allreduce]\n", "scenario.yaml")
+
+
+def network(text: str, workers: int | None = None, name: str = "net") -> NetworkPlan:
+    return plan(scenario(text, workers, name), cores=2).network
+
+
+def command(*words: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    """`testbed …`, to its end."""
+    return subprocess.run(
+        [*COMMAND, *words], capture_output=True, text=True, timeout=timeout, check=False, stdin=subprocess.DEVNULL
+    )
+
+
+@contextmanager
+def ends(handle: Handle, names: Iterable[str] | None = None) -> Iterator[dict[str, End]]:
+    """Workers as measurements want them; for use inside `handle.run`."""
+    wanted = [worker for worker in handle.plan.workers if names is None or worker.name in names]
+    with ExitStack() as stack:
+        yield {w.name: End(w.name, stack.enter_context(handle.namespace(w.name)), w.address) for w in wanted}
+
+
+def fastest(handle: Handle, *pairs: tuple[str, str], count: int = 5, patience: float = 1.0) -> list[float | None]:
+    """The shortest of a few round trips of each pair, which a busy machine does not lengthen; None: no answer."""
+
+    def ask(inner: Handle) -> list[float | None]:
+        with ends(inner) as found:
+            times = measure.round_trips([(found[a], found[b]) for a, b in pairs], count, patience, spin=False)
+            return [min(some, default=None) for some in times]
+
+    return handle.run(ask)
+
+
+def goodput(handle: Handle, *pairs: tuple[str, str], warm_up: float = 1.0, window: float = 1.0) -> list[float]:
+    """TCP streams side by side, bit/s."""
+
+    def ask(inner: Handle) -> list[float]:
+        with ends(inner) as found:
+            return measure.tcp_goodput([(found[a], found[b]) for a, b in pairs], warm_up, window, slices=2)
+
+    return handle.run(ask)

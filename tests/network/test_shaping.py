@@ -1,0 +1,170 @@
+"""What the kernel is told about a link: sizes, limits, ranges. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil, sqrt
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from testbed.network import shaping
+from testbed.network.shape import Shape
+from testbed.scenario.links import NETEM_LONGEST
+from testbed.scenario.units import Rate
+
+MBIT = 10**6
+TICKS = 1e9 / 64  # netem counts time in units of 64 ns, in 32 bits
+
+times = some.floats(0, float(NETEM_LONGEST))
+rates = some.integers(Rate.least, Rate.most)
+mtus = some.integers(576, 65521)  # what a scenario may ask for
+legal_shapes = some.builds(
+    Shape,
+    latency=times,
+    rate=some.none() | rates,
+    jitter=times,
+    loss=some.floats(0, 1, exclude_max=True),
+    buffer=some.none() | times,
+    up=some.booleans(),
+)
+shapes_with_rate = some.builds(
+    Shape, latency=some.floats(0, 1), rate=rates, jitter=some.floats(0, 0.1), buffer=some.none() | some.floats(0, 1)
+)
+
+
+def symmetric(shape: Shape, mtu: int = 1500) -> int:
+    return shaping.limit_packets(shape, shape, mtu)
+
+
+def test_the_limit_holds_what_is_in_flight_and_the_queue() -> None:
+    shape = Shape(latency=0.01, rate=100 * MBIT, buffer=0.05)
+    per_second = 100 * MBIT / (8 * 1514)
+    assert symmetric(shape) == ceil(per_second * 0.01) + ceil(per_second * 0.05)
+
+
+def test_jitter_needs_room() -> None:
+    shape = Shape(latency=0.01, rate=100 * MBIT, buffer=0.05)
+    per_second = 100 * MBIT / (8 * 1514)
+    assert symmetric(replace(shape, jitter=0.002)) == symmetric(shape) + ceil(per_second * 0.006)
+
+
+def test_the_default_queue_is_one_round_trip_of_both_directions() -> None:
+    there, back = Shape(latency=0.02, rate=500 * MBIT), Shape(latency=0.08, rate=MBIT)
+    per_second = 500 * MBIT / (8 * 1514)
+    assert shaping.limit_packets(there, back) == ceil(per_second * 0.02) + ceil(per_second * 0.1)
+
+
+def test_a_default_queue_has_at_least_a_hundred_packets_but_an_asked_one_is_as_asked() -> None:
+    slow = Shape(latency=0.001, rate=MBIT)
+    assert symmetric(slow) == 1 + 100
+    assert symmetric(replace(slow, buffer=0.1)) == 1 + ceil(MBIT * 0.1 / (8 * 1514))
+    assert symmetric(replace(slow, buffer=0.0)) == 1 + 2  # one that is sent and one that waits: fewer carry nothing
+
+
+def test_a_limit_in_packets_wins() -> None:
+    assert symmetric(Shape(latency=0.1, rate=10 * MBIT, buffer=1.0, limit=17)) == 17
+    assert symmetric(Shape(limit=17)) == 17
+
+
+@given(shapes_with_rate, some.floats(0, 1), mtus)
+def test_more_rate_latency_or_buffer_never_means_less_room(shape: Shape, more: float, mtu: int) -> None:
+    assert shape.rate
+    grown = [
+        replace(shape, rate=min(Rate.most, int(shape.rate * (1 + more)))),
+        replace(shape, latency=shape.latency + more),
+        replace(shape, jitter=shape.jitter + more),
+    ]
+    if shape.buffer is not None:
+        grown.append(replace(shape, buffer=shape.buffer + more))
+    for one in grown:
+        assert shaping.limit_packets(one, shape, mtu) >= shaping.limit_packets(shape, shape, mtu)
+    assert shaping.limit_packets(shape, grown[1], mtu) >= shaping.limit_packets(shape, shape, mtu)
+
+
+@given(shapes_with_rate, mtus)
+def test_the_limit_lets_a_full_window_through(shape: Shape, mtu: int) -> None:
+    """As many bytes as the link holds at its rate, and the queue on top: no window up to there is ever cut."""
+    assert shape.rate
+    bytes_at_once = shape.rate / 8 * (shape.latency + shaping.buffer_seconds(shape, shape))
+    assert symmetric(shape, mtu) * shaping.wire_bytes(mtu) >= bytes_at_once - 1
+
+
+@given(legal_shapes, legal_shapes, mtus, some.floats(0, 0.001))
+def test_whatever_a_scenario_may_ask_for_fits_into_the_kernels_numbers(
+    shape: Shape, reverse: Shape, mtu: int, overhead: float
+) -> None:
+    told = shaping.netem(shape, reverse, mtu, overhead)
+    for whole in (told.delay_us, told.jitter_us, told.rate, told.limit):
+        assert isinstance(whole, int)
+    assert 0 <= told.delay_us * 1e-6 * TICKS < 2**32
+    assert 0 <= told.jitter_us * 1000 < 2**31
+    assert 0 <= told.rate < 2**32
+    assert 0 < told.limit < 2**32
+    assert 0 <= told.loss_percent <= 100
+
+
+@given(rates)
+def test_a_limited_link_is_never_told_as_unlimited(rate: int) -> None:
+    told = shaping.netem(Shape(rate=rate), Shape())
+    assert told.rate == pytest.approx(rate / 8, abs=0.5)
+    assert told.rate > 0
+
+
+def test_no_rate_is_told_as_zero() -> None:
+    assert shaping.netem(Shape(latency=0.1), Shape()).rate == 0
+
+
+def test_latency_is_told_in_microseconds_less_what_the_box_adds_itself() -> None:
+    assert shaping.netem(Shape(latency=0.0123), Shape()).delay_us == 12_300
+    assert shaping.netem(Shape(latency=0.0123), Shape(), overhead=0.0003).delay_us == 12_000
+    assert shaping.netem(Shape(latency=0.0001), Shape(), overhead=0.0003).delay_us == 0
+
+
+def test_jitter_is_a_standard_deviation_and_netem_draws_evenly() -> None:
+    assert shaping.netem(Shape(jitter=0.005), Shape()).jitter_us == int(5000 * sqrt(3))
+
+
+def test_loss_is_told_in_percent_and_a_link_that_is_down_loses_everything() -> None:
+    assert shaping.netem(Shape(loss=0.001), Shape()).loss_percent == 0.1
+    assert shaping.netem(Shape(loss=0.001, up=False), Shape()).loss_percent == 100
+
+
+def test_ideal_goodput_is_what_tcp_headers_leave() -> None:
+    assert shaping.ideal_goodput(1.0) == pytest.approx(0.9564, abs=0.00005)
+    assert shaping.ideal_goodput(1.0) == 1448 / 1514
+    assert shaping.ideal_goodput(1e9, 9000) == pytest.approx(8948 / 9014 * 1e9)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "segments"),
+    [
+        ([], 44),
+        ([Shape()], 44),
+        ([Shape(rate=34_000 * MBIT)], 44),
+        ([Shape(rate=1000 * MBIT)], 44),
+        ([Shape(rate=200 * MBIT)], 16),  # a millisecond of packets
+        ([Shape(rate=MBIT)], 1),
+        ([Shape(rate=100 * MBIT, loss=0.01)], 1),  # a loss is one packet's
+        ([Shape(rate=100 * MBIT, buffer=0.01)], 1),  # the length of the queue matters
+        ([Shape(rate=100 * MBIT, limit=50)], 1),
+        ([Shape(rate=1000 * MBIT, loss=0.01)], 44),  # one by one would cost more than the processor has
+        ([Shape(rate=1000 * MBIT), Shape(rate=10 * MBIT)], 1),  # the slowest decides
+        ([Shape(rate=1000 * MBIT), Shape(rate=50 * MBIT, loss=0.01)], 1),
+    ],
+)
+def test_how_large_a_worker_s_packets_may_be(shapes: list[Shape], segments: int) -> None:
+    assert shaping.gso_segments(shapes) == segments
+
+
+@given(some.lists(legal_shapes), mtus)
+def test_a_super_packet_is_an_ip_packet_and_occupies_the_link_for_a_millisecond_at_most(
+    shapes: list[Shape], mtu: int
+) -> None:
+    segments = shaping.gso_segments(shapes, mtu)
+    assert 1 <= segments <= 64
+    assert mtu <= shaping.superpacket_bytes(segments, mtu) <= 65535
+    slowest = min((shape.rate for shape in shapes if shape.rate), default=None)
+    if slowest and segments > 1:
+        assert 8 * segments * shaping.wire_bytes(mtu) / slowest <= 0.001
