@@ -19,17 +19,18 @@ setup: .venv/ready
 	touch $@
 
 up: setup
-	$(TESTBED) net up scenarios/quickstart.yaml
-	$(TESTBED) down quickstart
+	$(TESTBED) up scenarios/quickstart.yaml
 
 lint: setup
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 
+# What emulates networks runs alone, in order; all else uses every core.
 test: lint
 	@scripts/install-system-packages --tests
-	.venv/bin/pytest
+	.venv/bin/pytest -m 'not netem' --numprocesses auto --dist loadfile
+	.venv/bin/pytest -m netem
 
 bench: setup
 	@scripts/install-system-packages --bench

@@ -1,4 +1,4 @@
-"""The comparison table: one row per method and network point, spreads over repeats, all-reduce as yardstick. Pure."""
+"""The comparison table: one row per method and setting, spreads over repeats, all-reduce as yardstick. Pure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ BASELINE = "allreduce"
 
 @dataclass(frozen=True)
 class Line:
-    """One method on one network."""
+    """One method at one setting."""
 
-    point: str
+    setting: str  # the swept values: of the network, or of anything else
     method: str
     runs: int  # that count
     failed: int
@@ -31,7 +31,7 @@ class Line:
     bytes_per_step: float | None
     accuracy: float | None
     loss: float | None
-    speedup: float | None  # over the baseline on the same network: time to target, else time per step
+    speedup: float | None  # over the baseline at the same setting: time to target, else time per step
     speedup_of: str
     verdict: str
     reasons: tuple[str, ...]
@@ -41,12 +41,10 @@ def compare(results: Sequence[Mapping[str, Any]], *, with_invalid: bool = False)
     """Rows in the order of the plan. Invalid cells are left out of the numbers unless asked for."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for result in results:
-        groups.setdefault((result["point_label"], method_label(result)), []).append(result)
-    lines = [_line(point, method, some, with_invalid) for (point, method), some in groups.items()]
-    baselines = {
-        point: line for (point, _), line in zip(groups, lines, strict=True) if _is_baseline(groups, point, line)
-    }
-    return [_with_speedup(line, baselines.get(line.point)) for line in lines]
+        groups.setdefault((result.get("setting", ""), method_label(result)), []).append(result)
+    lines = [_line(setting, method, some, with_invalid) for (setting, method), some in groups.items()]
+    baselines = {setting: line for (setting, _), line in zip(groups, lines, strict=True) if _is_baseline(groups, line)}
+    return [_with_speedup(line, baselines.get(line.setting)) for line in lines]
 
 
 def method_label(result: Mapping[str, Any]) -> str:
@@ -60,12 +58,12 @@ def _value(value: Any) -> str:
     return str(value)
 
 
-def _is_baseline(groups: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]], point: str, line: Line) -> bool:
-    first = groups[point, line.method][0]
+def _is_baseline(groups: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]], line: Line) -> bool:
+    first = groups[line.setting, line.method][0]
     return bool(first["method"] == BASELINE and not first["options"])
 
 
-def _line(point: str, method: str, results: Sequence[Mapping[str, Any]], with_invalid: bool) -> Line:
+def _line(setting: str, method: str, results: Sequence[Mapping[str, Any]], with_invalid: bool) -> Line:
     worked = [result for result in results if result["error"] is None]
     good = [r for r in worked if with_invalid or r["verdict"]["grade"] != "invalid"]
     steps = [result["step_s"] for result in good]
@@ -73,7 +71,7 @@ def _line(point: str, method: str, results: Sequence[Mapping[str, Any]], with_in
     reached = [target["seconds"] for target in targets if target["seconds"] is not None]
     grades = [result["verdict"]["grade"] for result in results if result["error"] is None]
     return Line(
-        point=point,
+        setting=setting,
         method=method,
         runs=len(good),
         failed=len(results) - len(worked),
@@ -98,7 +96,9 @@ def _line(point: str, method: str, results: Sequence[Mapping[str, Any]], with_in
 
 
 def _reasons(results: Sequence[Mapping[str, Any]]) -> list[str]:
-    return [reason for result in results for reason in result["verdict"]["reasons"]]
+    """What spoke against a verdict, and who was lost on the way."""
+    lost = [loss["text"] for result in results for loss in result.get("lost", ())]
+    return [*lost, *(reason for result in results for reason in result["verdict"]["reasons"])]
 
 
 def _target_text(target: Mapping[str, Any]) -> str:

@@ -52,12 +52,15 @@ def bytes_handed_over(result: JobResult, workers: int) -> int:
     waits = spans[spans["kind"] == CODES["wait"]]
     received = int((waits["peer"] != EVERYBODY).sum())
     reductions = waits[waits["peer"] == EVERYBODY]
+    # What others than us send for all (DDP) the kernel has counted, as it has what was sent before training.
+    counted = result.bytes_sent.get(EVERYBODY, 0) - int(reductions["bytes_wire"].sum()) + result.tcp_bytes_before
     per_reduction = 4 * (workers - 1) * (HEADER + NOTICE)  # two segments in each of the ring's 2(n−1) rounds
     return int(
         sends["bytes_wire"].sum()
         + NOTICE * received
         + reductions["bytes_wire"].sum()
         + per_reduction * int((reductions["bytes_wire"] > 0).sum())
+        + counted
     )
 
 
@@ -83,7 +86,14 @@ def _floor(results: Sequence[JobResult], network: NetworkPlan, steps: int) -> fl
         for peer, count in result.bytes_sent.items()
         if peer != EVERYBODY and count
     }
-    return floor + (gossip_floor(network, messages, _rounds(results, steps)) if messages else 0.0)
+    if not messages:
+        return floor
+    rounds = _rounds(results, steps)
+    if rounds <= 2 * (n - 1):
+        return floor + gossip_floor(network, messages, rounds)
+    # A pipelined ring: its segments travel while others wait, so latency and sending do not add up.
+    hops = gossip_floor(network, dict.fromkeys(messages, 0.0), 2 * (n - 1))
+    return floor + max(hops, gossip_floor(network, messages, 1))
 
 
 def _rounds(results: Sequence[JobResult], steps: int) -> float:

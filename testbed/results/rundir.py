@@ -6,18 +6,21 @@ can be read and resumed.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import platform
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from importlib import metadata
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-from testbed.errors import ScenarioError, TestbedError
+from testbed.errors import ScenarioError, StorageError
 
 PACKAGES = ("testbed", "torch", "numpy", "pyroute2", "networkx", "pyarrow")
 SYSCTLS = ("net.ipv4.tcp_congestion_control", "net.core.rmem_max", "net.core.wmem_max", "kernel.sched_rt_runtime_us")
@@ -28,17 +31,19 @@ class RunDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._lock: int | None = None
 
     @staticmethod
     def create(name: str, out: Path | None) -> RunDirectory:
         """A new directory: the named one (which must not hold a run yet) or runs/<name>-<time>."""
+        if out and (out / "scenario.yaml").exists():
+            raise ScenarioError(f"{out} holds a run already", hint=f"testbed up --resume {out}, or another --out")
         path = out or Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
-        if (path / "scenario.yaml").exists():
-            raise ScenarioError(f"{path} holds a run already", hint=f"--resume {path}, or another --out")
         try:
+            path = path if out else _free(path)
             (path / "cells").mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise TestbedError(
+            raise StorageError(
                 f"cannot write the run's results to {path}: {error.strerror}",
                 hint="choose another place with --out DIR",
             ) from error
@@ -53,18 +58,49 @@ class RunDirectory:
             )
         return RunDirectory(path.resolve())
 
-    def write_json(self, name: str, data: Any) -> None:
+    def lock(self) -> None:
+        """Nobody else runs cells here; until this process ends."""
+        self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StorageError(
+                f"another testbed up is running in {self.path}", hint="wait for it, or name another place with --out"
+            ) from None
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """What the disk refuses inside becomes one clear error."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in StorageError.full + StorageError.closed:
+                raise
+            raise self.refused(os.strerror(error.errno or 0)) from error
+
+    def refused(self, why: str) -> StorageError:
+        return StorageError(f"cannot write to {self.path}: {why}", hint="make room there")
+
+    def write_text(self, name: str, text: str) -> None:
         """Complete or not at all."""
         target = self.path / name
         part = target.with_suffix(".part")
-        part.write_text(json.dumps(data, indent=1, default=str))
-        part.rename(target)
+        with self.writing():
+            part.write_text(text)
+            part.rename(target)
+
+    def write_json(self, name: str, data: Any) -> None:
+        self.write_text(name, json.dumps(data, indent=1, default=_plain))
 
     def read_json(self, name: str, default: Any = None) -> Any:
+        """What `write_json` wrote, if it did."""
+        file = self.path / name
         try:
-            return json.loads((self.path / name).read_text())
+            return json.loads(file.read_text())
         except FileNotFoundError:
             return default
+        except (OSError, ValueError) as error:
+            raise StorageError(f"{file} cannot be read: {error}", hint="was it changed by hand?") from error
 
     def cell(self, cell_id: str) -> Path:
         return self.path / "cells" / cell_id
@@ -75,6 +111,22 @@ class RunDirectory:
             result = self.read_json(f"cells/{cell['id']}/result.json")
             if result is not None:
                 yield {**cell, **result}
+
+
+def _plain(value: object) -> Any:
+    """What JSON does not know."""
+    return sorted(value) if isinstance(value, set | frozenset) else str(value)
+
+
+def _free(path: Path) -> Path:
+    """Make this directory, or one with a number behind its name where somebody else began in the same second."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for number in count(1):
+        candidate = path if number == 1 else path.with_name(f"{path.name}-{number}")
+        with suppress(FileExistsError):
+            candidate.mkdir()
+            return candidate
+    raise AssertionError("numbers do not end")
 
 
 def environment(settings: Mapping[str, Any]) -> dict[str, Any]:

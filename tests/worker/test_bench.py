@@ -9,11 +9,9 @@ from testbed.worker.control import open_store
 from .workers import in_workers, message_of, neighbours_of
 
 
-def test_every_figure_has_its_reference(monkeypatch):
-    monkeypatch.setattr(transport, "ROUNDS", 2)
-    monkeypatch.setattr(transport, "REPEATS", 1)
+def test_every_figure_has_its_reference():
     entered = []
-    rows = transport.measure(enter=entered.append)
+    rows = transport.measure(transport.Where(enter=entered.append, rounds=4, repeats=1))
     assert not entered, "workers enter, not the one who starts them"
     assert all(row.value > 0 for row in rows)
     found = {(row.metric, row.reference) for row in rows}

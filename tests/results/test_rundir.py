@@ -1,0 +1,99 @@
+"""The run directory: made once, written whole, refused clearly."""
+
+import errno
+import os
+
+import pytest
+
+from testbed.errors import ScenarioError, StorageError
+from testbed.results.rundir import RunDirectory, environment
+
+
+def begun(path, cells=("a", "b")) -> RunDirectory:
+    run = RunDirectory.create("toy", path)
+    run.write_text("scenario.yaml", "name: toy\n")
+    run.write_json("cells.json", [{"id": name, "method": name} for name in cells])
+    return run
+
+
+def test_a_new_run_has_a_place_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first, second = RunDirectory.create("toy", None), RunDirectory.create("toy", None)
+    assert first.path != second.path
+    assert {first.path.parent, second.path.parent} == {tmp_path / "runs"}
+    assert first.path.name.startswith("toy-2")
+
+
+def test_a_run_is_never_written_over_another(tmp_path):
+    begun(tmp_path / "run")
+    with pytest.raises(ScenarioError, match="holds a run already") as error:
+        RunDirectory.create("toy", tmp_path / "run")
+    assert "--resume" in error.value.hint
+
+
+def test_a_directory_with_other_files_may_become_a_run(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    begun(tmp_path)
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_only_runs_are_opened(tmp_path):
+    begun(tmp_path / "run")
+    assert RunDirectory.open(tmp_path / "run").path == tmp_path / "run"
+    with pytest.raises(ScenarioError, match="is not a run directory"):
+        RunDirectory.open(tmp_path)
+
+
+def test_results_come_in_the_order_of_the_plan_with_what_the_cell_is(tmp_path):
+    run = begun(tmp_path / "run")
+    assert list(run.results()) == []
+    for name in ("b", "a"):
+        run.cell(name).mkdir()
+        run.write_json(f"cells/{name}/result.json", {"error": None, "value": name})
+    assert [(one["id"], one["method"], one["value"]) for one in run.results()] == [("a", "a", "a"), ("b", "b", "b")]
+
+
+def test_json_is_whole_or_not_there(tmp_path):
+    run = begun(tmp_path / "run")
+    run.write_json("links.json", {"uses": frozenset({"b", "a"})})
+    with pytest.raises(TypeError):
+        run.write_json("links.json", {("no", "key"): 1})
+    assert run.read_json("links.json") == {"uses": ["a", "b"]}
+    assert run.read_json("nothing.json", 7) == 7
+    (run.path / "links.json").write_text("{")
+    with pytest.raises(StorageError, match="cannot be read"):
+        run.read_json("links.json")
+
+
+def test_one_process_at_a_time(tmp_path):
+    run = begun(tmp_path / "run")
+    run.lock()
+    with pytest.raises(StorageError, match="another testbed up is running"):
+        RunDirectory.open(run.path).lock()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EFBIG])
+def test_what_the_disk_refuses_is_said_plainly(tmp_path, number):
+    run = begun(tmp_path / "run")
+    with pytest.raises(StorageError) as error, run.writing():
+        raise OSError(number, "whatever")
+    assert str(error.value) == f"cannot write to {run.path}: {os.strerror(number)}"
+
+
+def test_other_errors_stay_what_they_are(tmp_path):
+    with pytest.raises(ConnectionResetError), begun(tmp_path / "run").writing():
+        raise ConnectionResetError(errno.ECONNRESET, "reset")
+
+
+def test_a_run_that_was_taken_away(tmp_path):
+    run = begun(tmp_path / "run")
+    run.path.rename(tmp_path / "elsewhere")
+    with pytest.raises(StorageError, match="No such file"):
+        run.write_json("links.json", [])
+
+
+def test_the_environment_names_what_matters():
+    found = environment({"box": "uml"})
+    assert found["packages"]["torch"]
+    assert found["cores"] == len(os.sched_getaffinity(0))
+    assert found["box"] == "uml"
