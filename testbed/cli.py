@@ -9,6 +9,7 @@ import click
 
 from testbed import __version__
 from testbed.errors import TestbedError
+from testbed.interrupts import Interrupted, ignore
 
 _SETS = click.option(
     "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Change a key: --set network.link.rate=10mbit."
@@ -52,13 +53,18 @@ def bench_compressors(size: int, as_json: bool) -> None:
 
 
 @bench.command("transport")
+@click.option("--latency", help="On an emulated ring of links with this latency, e.g. 20ms. Default: loopback.")
+@click.option("--rate", default="100mbit", show_default=True, help="With --latency: the links' rate.")
 @click.option("--json", "as_json", is_flag=True, help="Rows for programs.")
-def bench_transport(as_json: bool) -> None:
-    """Messages and all-reduce between four workers on loopback, beside the usual ways and plain sockets."""
+def bench_transport(latency: str | None, rate: str, as_json: bool) -> None:
+    """Messages and all-reduce between four workers, beside the usual ways, plain sockets and floors."""
     from testbed.bench.table import show
-    from testbed.bench.transport import measure
+    from testbed.bench.transport import measure, measure_emulated
 
-    show("transport, 4 workers on loopback", measure(), as_json=as_json)
+    if latency is None:
+        show("transport, 4 workers on loopback", measure(), as_json=as_json)
+    else:
+        show(f"transport, 4 workers in a ring, {latency}, {rate}", measure_emulated(latency, rate), as_json=as_json)
 
 
 @cli.command("compressors")
@@ -111,9 +117,10 @@ def data_where() -> None:
 
 
 @cli.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=click.Path(path_type=Path), required=False)
 @_SETS
 @_BOX
+@click.option("--runtime", type=click.Choice(["process", "docker"]), help="What isolates workers. Default: process.")
 @click.option("--out", type=click.Path(path_type=Path), help="Where results go. Default: runs/NAME-TIME.")
 @click.option(
     "--resume", type=click.Path(path_type=Path), metavar="DIR", help="Go on with a run: only what is missing."
@@ -121,21 +128,65 @@ def data_where() -> None:
 @click.option("--only", multiple=True, metavar="METHOD", help="Only this method; may be given again.")
 @click.option("--dry-run", is_flag=True, help="Show the plan, start nothing.")
 @click.option("--no-calibrate", is_flag=True, help="Do not measure the links; every result is suspect then.")
+@click.option("--keep", is_flag=True, help="Leave the network up at the end, to look around in it.")
 def up(
-    file: Path,
+    file: Path | None,
     sets: tuple[str, ...],
     box: str | None,
+    runtime: str | None,
     out: Path | None,
     resume: Path | None,
     only: tuple[str, ...],
     dry_run: bool,
     no_calibrate: bool,
+    keep: bool,
 ) -> None:
-    """Run a scenario: its network, every method on it, and the table that says which wins."""
+    """Run a scenario: its network, every method on it, and the table that says which wins.
+
+    With --resume DIR no FILE is needed: a run knows its scenario.
+    """
     from testbed.up import Request
     from testbed.up import up as run
 
-    sys.exit(run(Request(file, sets, out, resume, box, only, dry_run, not no_calibrate)))
+    sys.exit(run(Request(file, sets, out, resume, box, runtime, only, dry_run, not no_calibrate, keep)))
+
+
+@cli.command()
+@click.argument("directory", type=click.Path(path_type=Path), default=Path("runs"), metavar="[DIR]")
+def runs(directory: Path) -> None:
+    """List the runs in a directory (default: runs): when, how far, how faithful."""
+    from testbed.results.listing import show
+
+    show(directory)
+
+
+@cli.command("show")
+@click.argument("run")
+@click.option("--json", "as_json", is_flag=True, help="Everything, for programs.")
+def show_(run: str, as_json: bool) -> None:
+    """Show what a run found, finished or not: comparison, network, environment, warnings.
+
+    RUN is its directory, or its name below runs/.
+    """
+    from testbed.results.listing import find
+    from testbed.results.show import show
+
+    show(find(run), as_json=as_json)
+
+
+@cli.command()
+@click.argument("run")
+@click.argument("worker", required=False)
+@click.option("--cell", metavar="ID", help="Only of this cell.")
+def logs(run: str, worker: str | None, cell: str | None) -> None:
+    """Print what the workers of a run said, of all or of one.
+
+    RUN is its directory, or its name below runs/.
+    """
+    from testbed.results.listing import find
+    from testbed.results.logs import show
+
+    show(find(run), worker, cell)
 
 
 @cli.command()
@@ -311,7 +362,12 @@ def main() -> None:
         if error.hint:
             click.echo(f"  → {error.hint}", err=True)
         sys.exit(error.exit_code)
-    except click.exceptions.Abort:
+    except Interrupted as stop:
+        ignore()
+        click.echo(f"{stop}" + (f": {stop.hint}" if stop.hint else ""), err=True)
+        sys.exit(stop.exit_code)
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        ignore()
         click.echo("interrupted", err=True)
         sys.exit(130)
     except click.ClickException as error:

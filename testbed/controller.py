@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import statistics
 import time
 from collections.abc import Sequence
@@ -10,22 +11,28 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from testbed.jobs import cores, jobs
+from testbed import losses
+from testbed.errors import StorageError, TrainingError
+from testbed.faults import Director
+from testbed.jobs import allowances, jobs, survives
+from testbed.network import state
 from testbed.network.calibrate import Calibration, calibrate
-from testbed.network.handle import Handle, start
+from testbed.network.handle import Handle, start, uninterrupted
 from testbed.network.probe import Choice
 from testbed.plan import Cell, NetworkPlan, Plan
 from testbed.results.digest import bytes_handed_over, digest
 from testbed.results.rundir import RunDirectory, environment
 from testbed.results.sampler import Sampler
 from testbed.results.verdict import Verdict, judge_bytes, judge_load, worst
+from testbed.runtime import choice as runtimes
 from testbed.runtime.base import Outcome, Runtime
-from testbed.runtime.process import ProcessRuntime
 from testbed.worker.job import Job
+from testbed.worker.lost import Lost
 from testbed.worker.progress import Progress, Where
-from testbed.worker.result import JobResult, write_tables
+from testbed.worker.result import JobResult, merge_traces, write_tables
 
 SAMPLE_SECONDS = 0.2
+SAMPLING_SECONDS = 0.03  # a sample takes a moment: none so shortly before an event
 HEADERS = 66  # bytes of Ethernet, IP and TCP (with timestamps) that the kernel counts with every packet
 
 
@@ -46,6 +53,8 @@ class Options:
     box: str = "auto"
     calibrating: bool = True
     data_dir: Path | None = None
+    runtime: str = "process"
+    keep: bool = False  # leave the network up at the end
 
 
 @dataclass
@@ -65,6 +74,9 @@ class Controller:
         self._up: _Up | None = None
         self._point: int | None = None
         self._calibration = Verdict("faithful")
+        self._name = _network_name(plan.name)
+        self._before = run.read_json("environment.json")  # of a run that this one resumes
+        self.kept: str | None = None  # the name of the network that was left up
 
     def run(self, cells: Sequence[Cell]) -> None:
         """All given cells, then everything down, whatever happens."""
@@ -73,14 +85,31 @@ class Controller:
                 self._go_to_point(cell.point)
                 self.view.begins(cell, number, len(cells))
                 self.view.ended(cell, self._run_cell(cell))
+            if self.options.keep:
+                self._leave_up()
         finally:
             self.close()
 
     def close(self) -> None:
-        if self._up:
-            self._up.runtime.close()
-            self._up.handle.close()
-            self._up = None
+        """Once begun, it is not interrupted."""
+        with uninterrupted():
+            try:
+                if self._up:
+                    self._up.runtime.close()
+            finally:
+                if self._up:
+                    self._up.handle.close()
+                elif not self.kept and (left := state.find(self._name)):  # interrupted just before it was ours
+                    state.end(left.directory, left)
+                self._up = None
+
+    def _leave_up(self) -> None:
+        with uninterrupted():
+            if self._up:
+                self._up.runtime.close()
+                self._up.handle.detach()
+                self._up.handle.disconnect()
+                self._up, self.kept = None, self._name
 
     @property
     def up(self) -> _Up:
@@ -92,7 +121,7 @@ class Controller:
         """Have the network of this point: as it is, changed, or built anew."""
         if point == self._point:
             return
-        wanted = replace(self.plan.points[point].network, name=f"{self.plan.name}-{os.getpid()}")
+        wanted = replace(self.plan.points[point].network, name=self._name)
         if self._up and self._up.network.same_structure(wanted):
             for now, then in zip(self._up.network.links, wanted.links, strict=True):
                 if (now.ab, now.ba) != (then.ab, then.ba):
@@ -108,7 +137,8 @@ class Controller:
         began = time.monotonic()
         handle, choice = start(network, self.options.box)
         try:
-            runtime = ProcessRuntime(handle, self.directory.path / "nursery.log")
+            with self.directory.writing():
+                runtime = runtimes.make(self.options.runtime, handle, self.directory.path / "nursery.log")
         except BaseException:
             handle.close()
             raise
@@ -119,7 +149,7 @@ class Controller:
             environment(
                 {"box": choice.kind, "box_reason": choice.reason, "box_kernel": settings["kernel"]}
                 | {"network_settings": settings["settings"], "gso_segments": settings["gso_segments"]}
-                | {"runtime": runtime.name}
+                | {"runtime": runtime.name, "resumes": self._before}
             ),
         )
         self.view.network(network, choice, time.monotonic() - began)
@@ -130,46 +160,99 @@ class Controller:
         found = calibrate(self.up.handle, self.up.network)
         label = self.plan.points[point].label
         known = self.directory.read_json("links.json", [])
-        self.directory.write_json("links.json", [*known, {"point": point, "label": label, **asdict(found)}])
+        self.directory.write_json(
+            "links.json", [*known, {"point": point, "label": label, "mtu": self.up.network.mtu, **asdict(found)}]
+        )
         self.view.calibrated(label, found)
         return found.verdict
 
     def _run_cell(self, cell: Cell) -> dict[str, Any]:
         directory = self.directory.cell(cell.id)
-        (directory / "logs").mkdir(parents=True, exist_ok=True)
-        (directory / "rendezvous").unlink(missing_ok=True)
         scenario = self.plan.variants[cell.variant]
         todo = jobs(self.plan, cell, directory, self.options.data_dir)
-        progress = Progress(directory / "progress", len(todo), create=True)
-        sampler = Sampler()
-        before = self.up.handle.counters()
-        self.up.runtime.start(
-            todo, directory / "logs", cores(scenario, self.up.network, sorted(os.sched_getaffinity(0)))
-        )
-        outcome = self._watch(cell, progress, sampler, time.monotonic() + scenario.deadline)
+        with self.directory.writing():
+            shutil.rmtree(directory, ignore_errors=True)  # what an earlier attempt left
+            (directory / "logs").mkdir(parents=True)
+            progress = Progress(directory / "progress", len(todo), create=True)
+        network, handle, runtime = self.up.network, self.up.handle, self.up.runtime
+        waits = todo[0].deadline
+        director = Director(scenario, network, handle, runtime, progress, patience=waits, tolerant=todo[0].tolerant)
+        sampler, began = Sampler(), time.monotonic()
+        before = handle.counters()
+        try:
+            allowed = allowances(scenario, self.up.network, sorted(os.sched_getaffinity(0)))
+            self.up.runtime.start(todo, directory / "logs", allowed)
+            outcome = self._watch(cell, progress, sampler, director, time.monotonic() + scenario.deadline)
+        except TrainingError as error:  # the runtime itself failed
+            outcome = Outcome(str(error), error.hint)
+        director.close()
+        sampler.rows += director.counters()
         after = self.up.handle.counters()
-        sampler.write(directory / "counters.parquet")
+        if outcome.storage:
+            raise StorageError(outcome.error or "", hint="make room there")
+        with self.directory.writing():
+            sampler.write(directory / "counters.parquet")
         if outcome.error is None:
-            result = self._collect(cell, todo, sampler, before, after)
+            gone = Lost(directory).all()
+            living = [job for job in todo if job.rank not in {loss.rank for loss in gone}]
+            result = self._collect(cell, living, sampler, before, after)
+            result["lost"] = losses.describe(gone, todo[0].names, progress.all(), director.killed)
+            result["warnings"] += losses.warnings(gone, todo[0].names, self.plan.points[cell.point].gossip)
+            result["warnings"] += [loss["text"] for loss in result["lost"]]
         else:
-            result = {
-                "error": outcome.error,
-                "hint": outcome.hint,
-                "verdict": asdict(Verdict("invalid", (outcome.error,))),
-            }
-        (directory / "rendezvous").unlink(missing_ok=True)
+            result = self._failed(cell, outcome, progress, director)
+        Lost(directory).clear()
+        result["events"], result["patience_s"] = director.record, waits
+        result["warnings"] = [*result["warnings"], *self.up.runtime.shortcomings]
+        started = max(where.start_ns for where in progress.all())
+        result["first_step_s"] = started / 1e9 - began if started else None  # since the cell began
+        result["cell_s"] = time.monotonic() - began
+        for name in ("progress", "rendezvous"):
+            (directory / name).unlink(missing_ok=True)
         self.directory.write_json(f"cells/{cell.id}/verdict.json", result["verdict"])
         self.directory.write_json(f"cells/{cell.id}/result.json", result)
         return result
 
-    def _watch(self, cell: Cell, progress: Progress, sampler: Sampler, deadline: float) -> Outcome:
-        """Until the workers are done, one of them failed, or the cell took too long."""
+    def _failed(self, cell: Cell, outcome: Outcome, progress: Progress, director: Director) -> dict[str, Any]:
+        """What there is to say of a cell that failed; what is of no use to anybody is removed."""
+        directory = self.directory.cell(cell.id)
+        with self.directory.writing():
+            merge_traces(directory)
+        shutil.rmtree(directory / "snapshots", ignore_errors=True)
+        for path in (*directory.glob("worker.*.npz"), *directory.glob("worker.*.part")):
+            path.unlink()
+        names = [worker.name for worker in self.up.network.workers]
+        scenario, needs_all = self.plan.variants[cell.variant], None
+        if scenario.on_failure == "continue" and not survives(scenario, cell):
+            needs_all = cell.method
+        error, hint = losses.explain(
+            outcome.error or "",
+            outcome.hint,
+            done=director.done,
+            names=names,
+            workers=progress.all(),
+            needs_all=needs_all,
+        )
+        return {
+            "error": error,
+            "hint": hint,
+            "reached": max(0, min(where.step for where in progress.all())),  # steps that all workers have done
+            "warnings": [],
+            "verdict": asdict(Verdict("invalid", (error,))),
+        }
+
+    def _watch(self, cell: Cell, progress: Progress, sampler: Sampler, director: Director, deadline: float) -> Outcome:
+        """Until the workers are done, one of them failed, or the cell took too long; events happen meanwhile."""
         names = [worker.name for worker in self.plan.points[cell.point].network.workers]
+        next_sample = 0.0
         while True:
-            counters = self.up.handle.counters()
-            sampler.take(counters, self.up.runtime.pids(), names)
-            self.view.progress(cell, progress.all(), counters)
-            if outcome := self.up.runtime.poll(SAMPLE_SECONDS):
+            pause = director.follow()
+            if time.monotonic() >= next_sample and director.quiet_for(SAMPLING_SECONDS):
+                next_sample = time.monotonic() + SAMPLE_SECONDS
+                counters = self.up.handle.counters()
+                sampler.take(counters, self.up.runtime.pids(), names)
+                self.view.progress(cell, progress.all(), counters)
+            if outcome := self.up.runtime.poll(max(0.0, min(pause, next_sample - time.monotonic()))):
                 return outcome
             if time.monotonic() > deadline:
                 for rank in range(len(names)):
@@ -183,21 +266,22 @@ class Controller:
     def _collect(
         self, cell: Cell, todo: Sequence[Job], sampler: Sampler, before: dict[str, Any], after: dict[str, Any]
     ) -> dict[str, Any]:
+        """From the jobs that were done, all or those of the workers that lived."""
         directory = self.directory.cell(cell.id)
         results = [JobResult.read(directory, job.rank) for job in todo]
-        write_tables(results, directory)
+        with self.directory.writing():
+            write_tables(results, directory)
         wanted = self.plan.variants[cell.variant].training.target
         target = (wanted.kind, float(wanted.options)) if wanted else None
         found = digest(results, self.up.network, target)
         ports = {name: _payload(before["ports"][name], after["ports"][name]) for name in after["ports"]}
+        names = [job.name_of(job.rank) for job in todo]
+        sent = {name: bytes_handed_over(one, len(results)) for name, one in zip(names, results, strict=True)}
         verdict = worst(
             [
                 self._calibration,
                 judge_load(_median(sampler.idle), _median(sampler.box_share)),
-                *(
-                    judge_bytes(name, bytes_handed_over(result, len(results)), ports[name])
-                    for name, result in zip((job.name_of(job.rank) for job in todo), results, strict=True)
-                ),
+                *(judge_bytes(name, count, ports[name]) for name, count in sent.items()),
                 self._check_after(),
             ]
         )
@@ -207,6 +291,7 @@ class Controller:
         return {
             "error": None,
             **found,
+            "payload": {name: {"trainer": count, "port": ports[name]} for name, count in sent.items()},
             "wire_bytes": sum(after["ports"][name][3] - before["ports"][name][3] for name in ports),
             "idle": _median(sampler.idle),
             "box_share": _median(sampler.box_share),
@@ -220,6 +305,12 @@ class Controller:
             return Verdict("faithful")
         found = calibrate(self.up.handle, self.up.network, streams=False).verdict
         return Verdict(found.grade, tuple(f"after the cell, {reason}" for reason in found.reasons))
+
+
+def _network_name(scenario: str) -> str:
+    """The scenario's, and which of the processes that may run it at the same time."""
+    own = f"-{os.getpid()}"
+    return scenario[: state.LONGEST_NAME - len(own)].rstrip("-") + own
 
 
 def _payload(before: Sequence[int], after: Sequence[int]) -> int:

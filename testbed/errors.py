@@ -1,5 +1,7 @@
 """Errors for people: what happened, where, what to do next. The command line prints them and exits with their code."""
 
+import errno
+
 
 class TestbedError(Exception):
     """Something failed that the user can understand and act on."""
@@ -10,6 +12,13 @@ class TestbedError(Exception):
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
         self.hint = hint
+
+
+class StorageError(TestbedError):
+    """Results cannot be written: the disk is full, read-only or broken."""
+
+    full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # what only a disk says
+    closed = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT)  # of a file of the run, this means the same
 
 
 class ScenarioError(TestbedError):

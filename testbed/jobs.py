@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
+from testbed.patience import model_bytes, patience
 from testbed.plan import Cell, NetworkPlan, Plan
+from testbed.runtime.base import Allowance
 from testbed.worker.job import Compute, Job, Training, matrices
 
 if TYPE_CHECKING:
@@ -14,7 +17,6 @@ if TYPE_CHECKING:
     from testbed.scenario.training import Compute as ScenarioCompute
 
 INTERFACE = "eth0"  # every worker's only one, in every runtime
-MESSAGE_DEADLINE = 60.0  # seconds without a message before a worker gives up, unless the network is slower than that
 
 
 def jobs(plan: Plan, cell: Cell, directory: Path, data_dir: Path | None, *, resume: bool = False) -> list[Job]:
@@ -33,13 +35,22 @@ def jobs(plan: Plan, cell: Cell, directory: Path, data_dir: Path | None, *, resu
         rendezvous=str(directory / "rendezvous"),
         seed=cell.seed,
         interface=INTERFACE,
-        deadline=min(scenario.deadline, MESSAGE_DEADLINE),
+        deadline=patience(scenario, point.network, point.gossip, model_bytes(scenario.task.spec)),
         resume=resume,
+        tolerant=scenario.on_failure == "continue" and survives(scenario, cell),
         data_dir=None if data_dir is None else str(data_dir),
         names=tuple(worker.name for worker in point.network.workers),
         progress=str(directory / "progress"),
+        beside=str(scenario.resolve(".").resolve()),
     )
     return [job.for_rank(rank) for rank in range(job.size)]
+
+
+def survives(scenario: Scenario, cell: Cell) -> bool:
+    """Whether the cell's method can go on without a worker."""
+    from testbed.methods import make
+
+    return make({cell.method: dict(cell.options)}, scenario.resolve(".")).survives
 
 
 def training(scenario: Scenario) -> Training:
@@ -70,12 +81,19 @@ def compute(given: ScenarioCompute) -> Compute:
     return Compute()
 
 
-def cores(scenario: Scenario, network: NetworkPlan, available: Sequence[int]) -> list[list[int]]:
-    """Which processors each worker may use: as many as the scenario gives it, in turn; empty where it says nothing."""
-    wanted: Any = scenario.workers.cpus
-    if not wanted:
-        return []
-    each = max(1, int(wanted))
-    return [
-        [available[(rank * each + i) % len(available)] for i in range(each)] for rank in range(len(network.workers))
-    ]
+def allowances(scenario: Scenario, network: NetworkPlan, available: Sequence[int]) -> list[Allowance]:
+    """What each worker may use. Processors are given out in turn; a worker of which the scenario says nothing may use
+    all of them."""
+    wanted = scenario.workers
+    memory = None if wanted.memory is None else int(wanted.memory)
+    found, next_core = [], 0
+    for worker in network.workers:
+        cpus = wanted.cpus.get(worker.name) if isinstance(wanted.cpus, dict) else wanted.cpus
+        if cpus is None:
+            found.append(Allowance(memory=memory))
+            continue
+        whole = min(ceil(cpus), len(available))
+        cores = tuple(sorted({available[(next_core + i) % len(available)] for i in range(whole)}))
+        next_core += whole
+        found.append(Allowance(cores, float(cpus) if cpus < whole else None, memory))
+    return found

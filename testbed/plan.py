@@ -131,6 +131,7 @@ class Cell:
     options: Mapping[str, Any]
     repeat: int
     seed: int
+    setting: str = ""  # the swept values, of the network or of anything else
 
 
 @dataclass(frozen=True)
@@ -189,7 +190,10 @@ def with_methods_checked(plan: Plan) -> Plan:
         for number, choice in enumerate(scenario.methods):
             try:
                 method = make({choice.name: dict(choice.options)}, scenario.resolve("."))
-                said |= dict.fromkeys(f"{choice.label}: {warning}" for warning in method.check(gossip))
+                warnings = method.check(gossip)
+                if scenario.on_failure == "continue" and not method.survives:
+                    warnings = [*warnings, "it cannot go on without a worker: its cells end when one dies"]
+                said |= dict.fromkeys(f"{choice.label}: {warning}" for warning in warnings)
             except ScenarioError as error:
                 where = scenario.where(f"methods.{number}")
                 raise ScenarioError(f"{where}: {error}", hint=error.hint) from error
@@ -203,6 +207,8 @@ def _only_at(labels: Sequence[str], points: int) -> str:
 
 
 def _point(variant: Variant, base: Scenario, cores: int) -> tuple[Point, list[str]]:
+    from testbed.network import traces
+    from testbed.patience import trace_files
     from testbed.topology.advice import advice
     from testbed.topology.build import gossip_graph, network_topology
     from testbed.topology.shapes import check_events
@@ -211,6 +217,8 @@ def _point(variant: Variant, base: Scenario, cores: int) -> tuple[Point, list[st
     topology = network_topology(variant.scenario)
     check_events(variant.scenario, topology)
     network, detours = network_plan(variant.scenario, topology)
+    for file in trace_files(variant.scenario, network):
+        traces.read(file)  # what is wrong in it is said now, not in the middle of a run
     gossip, notes = gossip_graph(variant.scenario, topology)
     warnings = [*topology.warnings, *notes, *advice(base, variant.scenario, topology, network, detours, cores)]
     return Point(0, variant.label, network, gossip), warnings
@@ -239,6 +247,7 @@ def _cells(index: int, variant: Variant, point: int) -> list[Cell]:
             options=method.options,
             repeat=repeat,
             seed=seed,
+            setting=variant.label,
         )
         for repeat, seed in enumerate(variant.scenario.seeds)
         for name, method in zip(names, variant.scenario.methods, strict=True)

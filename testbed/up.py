@@ -5,11 +5,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from testbed.errors import ScenarioError
+from testbed.errors import MissingError, ScenarioError, TestbedError
+from testbed.interrupts import Interrupted, interruptible
+
+if TYPE_CHECKING:
+    from testbed.plan import Cell, Plan
+    from testbed.results.rundir import RunDirectory
+    from testbed.scenario.model import Scenario
 
 FAILED, INVALID = 5, 6  # exit codes: a cell failed; no cell failed but some emulation was not faithful at all
 
@@ -18,56 +26,165 @@ FAILED, INVALID = 5, 6  # exit codes: a cell failed; no cell failed but some emu
 class Request:
     """The command's arguments."""
 
-    file: Path
+    file: Path | None
     sets: Sequence[str] = ()
     out: Path | None = None
     resume: Path | None = None
     box: str | None = None
+    runtime: str | None = None
     only: Sequence[str] = ()
     dry_run: bool = False
     calibrating: bool = True
+    keep: bool = False
 
 
 def up(request: Request) -> int:
-    """Run it; the exit code."""
+    """Run it; the exit code. Ctrl-C and its kin raise Interrupted, with everything taken down."""
+    with interruptible():
+        return _up(request)
+
+
+def _up(request: Request) -> int:
     from testbed import planview
     from testbed.plan import plan, with_methods_checked
-    from testbed.scenario.load import load
 
-    scenario = load(request.file, request.sets)
-    made = with_methods_checked(plan(scenario))
+    resumed = _resumed(request)
+    scenario = _scenario(request, resumed)
+    made = plan(scenario)
+    chosen = _chosen(made, request.only)
+    made = with_methods_checked(made)
     for warning in made.warnings:
         click.echo(f"note: {warning}", err=True)
     if request.dry_run:
         planview.show(made)
         return 0
-    chosen = [cell for cell in made.cells if not request.only or cell.method in request.only]
-    if not chosen:
-        known = ", ".join(dict.fromkeys(cell.method for cell in made.cells))
-        raise ScenarioError(f"no method of this scenario is called {' or '.join(request.only)} (it has {known})")
+    _check_machine(made, request)
+    run = resumed or _new_run(request, scenario, made)
+    if resumed:
+        from testbed.controller import incomplete
 
-    from testbed.controller import Controller, Options, describe_cells, incomplete
-    from testbed.live import LiveView, PlainView, show_comparison
-    from testbed.results.comparison import compare
-    from testbed.results.rundir import RunDirectory
-    from testbed.scenario.load import dump
-
-    run = RunDirectory.open(request.resume) if request.resume else RunDirectory.create(scenario.name, request.out)
-    if request.resume:
         missing = {cell.id for cell in incomplete(made, run)}
         chosen = [cell for cell in chosen if cell.id in missing]
-        click.echo(f"{len(chosen)} of {len(made.cells)} cells are missing")
-    else:
-        (run.path / "scenario.yaml").write_text(dump(scenario))
-        run.write_json("cells.json", describe_cells(made))
-    view = LiveView() if sys.stdout.isatty() else PlainView()
+        click.echo(f"{len(missing)} of {len(made.cells)} cells are missing")
     try:
-        Controller(made, run, Options(request.box or scenario.box, request.calibrating), view).run(chosen)
+        _run(made, run, chosen, request)
+    except (Interrupted, TestbedError) as error:
+        error.hint = "; ".join(filter(None, [error.hint, _how_to_go_on(made, run)]))
+        raise
+    return _exit_code(run)
+
+
+def _resumed(request: Request) -> RunDirectory | None:
+    """The run to go on with, now ours alone."""
+    from testbed.results.rundir import RunDirectory
+
+    if request.resume is None:
+        return None
+    if request.out:
+        raise ScenarioError("--resume and --out exclude each other", hint="a run goes on where it began")
+    run = RunDirectory.open(request.resume)
+    if not request.dry_run:
+        run.lock()
+    return run
+
+
+def _scenario(request: Request, resumed: RunDirectory | None) -> Scenario:
+    """The file's, or with --resume the run's own; both must say the same where both are given."""
+    from testbed.resume import check_same, own_scenario
+    from testbed.scenario.load import load
+
+    if request.file is None:
+        if resumed is None:
+            raise ScenarioError("which scenario?", hint="testbed up FILE.yaml, or testbed up --resume DIR")
+        if request.sets:
+            raise ScenarioError("--set would change the run's scenario", hint="leave it out, or begin a new run")
+        return own_scenario(resumed)
+    scenario = load(request.file, request.sets)
+    if resumed:
+        check_same(resumed, scenario)
+    return scenario
+
+
+def _chosen(made: Plan, only: Sequence[str]) -> list[Cell]:
+    """The cells of these methods; all where none is named."""
+    known = list(dict.fromkeys(cell.method for cell in made.cells))
+    for name in only:
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            raise ScenarioError(
+                f"--only {name}: this scenario has no such method" + (f"; did you mean {close[0]}?" if close else ""),
+                hint=f"it has {', '.join(known)}",
+            )
+    return [cell for cell in made.cells if not only or cell.method in only]
+
+
+def _check_machine(made: Plan, request: Request) -> None:
+    """Whatever is certain to fail fails now, before anything is started or written."""
+    from testbed.network import state
+    from testbed.runtime import choice
+    from testbed.tasks import datasets, spec, store
+
+    for scenario in made.variants:
+        choice.check(request.runtime or scenario.runtime.kind)
+        try:
+            task = spec.resolve(scenario.task.spec)
+            if task.data is not None and scenario.compute.emulated is None:
+                store.load(datasets.find(task.data))
+        except (ScenarioError, MissingError) as error:
+            raise type(error)(f"{scenario.where('task')}: {error}", hint=error.hint) from error
+    if others := [one.name for one in state.running()]:
+        click.echo(f"note: {', '.join(others)} is up, too: what both do at once disturbs the measurements", err=True)
+
+
+def _new_run(request: Request, scenario: Scenario, made: Plan) -> RunDirectory:
+    from testbed.controller import describe_cells
+    from testbed.results.rundir import RunDirectory
+    from testbed.resume import remember
+
+    run = RunDirectory.create(scenario.name, request.out)
+    run.lock()
+    run.write_json("cells.json", describe_cells(made))
+    remember(run, scenario)
+    return run
+
+
+def _run(made: Plan, run: RunDirectory, cells: Sequence[Cell], request: Request) -> None:
+    from testbed.controller import Controller, Options
+    from testbed.live import LiveView, PlainView
+    from testbed.results.comparison import compare
+    from testbed.results.table import show_comparison
+
+    first = made.variants[0]
+    options = Options(
+        box=request.box or first.box,
+        calibrating=request.calibrating,
+        runtime=request.runtime or first.runtime.kind,
+        keep=request.keep,
+    )
+    view = LiveView() if LiveView.possible(sys.stdout) else PlainView()
+    controller = Controller(made, run, options, view)
+    try:
+        controller.run(cells)
     finally:
         view.close()
-    results = list(run.results())
-    show_comparison(compare(results))
+    show_comparison(compare(list(run.results())))
     click.echo(f"everything is in {run.path}")
+    if controller.kept:
+        click.echo(
+            f"the network {controller.kept} is still up: testbed shell --name {controller.kept}; "
+            f"testbed down {controller.kept} ends it"
+        )
+
+
+def _how_to_go_on(made: Plan, run: RunDirectory) -> str:
+    from testbed.controller import incomplete
+
+    done = len(made.cells) - len(incomplete(made, run))
+    return f"{done} of {len(made.cells)} cells are done; testbed up --resume {run.path} runs the rest"
+
+
+def _exit_code(run: RunDirectory) -> int:
+    results = list(run.results())
     if any(result["error"] for result in results):
         return FAILED
     return INVALID if any(result["verdict"]["grade"] == "invalid" for result in results) else 0

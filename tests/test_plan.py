@@ -10,7 +10,7 @@ import pytest
 
 from testbed.errors import ScenarioError
 from testbed.plan import plan, with_methods_checked
-from testbed.scenario.load import loads
+from testbed.scenario.load import load, loads
 
 METHODS = "methods: [allreduce, dpsgd, choco: {compressor: sign}]"
 
@@ -260,3 +260,28 @@ def test_what_methods_say_about_their_graph_is_a_warning():
     assert said
     assert len(set(said)) == len(said)
     assert checked.cells == made.cells
+
+
+@pytest.mark.parametrize(
+    "event",
+    ["{at: 30s, restart: w1}", "{at: 30s, kill: w1, for: 10s}", "{random: {kind: kill, every: 60s, for: 5s}}"],
+)
+def test_workers_that_would_rejoin_are_refused(event):
+    with pytest.raises(ScenarioError, match=r"ring.yaml:4: a worker that died cannot start again .* not available yet"):
+        plan(loads(f"workers: 3\nmethods: [dpsgd]\nnetwork:\n  events: [{event}]\n", "ring.yaml"))
+
+
+def test_a_trace_that_cannot_be_followed_is_refused(tmp_path):
+    (tmp_path / "bad.csv").write_text("time,rate\n0s,fast\n")
+    (tmp_path / "s.yaml").write_text("workers: 3\nmethods: [dpsgd]\nnetwork: {link: {trace: bad.csv}}\n")
+    with pytest.raises(ScenarioError, match=r"bad.csv:2: rate: "):
+        plan(load(tmp_path / "s.yaml"))
+
+
+def test_methods_that_need_everybody_are_warned_about():
+    made = plan(loads("workers: 3\nmethods: [allreduce, dpsgd]\non_failure: continue\n", "s.yaml"))
+    assert [w for w in with_methods_checked(made).warnings if "without a worker" in w] == [
+        "allreduce: it cannot go on without a worker: its cells end when one dies"
+    ]
+    stops = plan(loads("workers: 3\nmethods: [allreduce]\n", "s.yaml"))
+    assert not [w for w in with_methods_checked(stops).warnings if "without a worker" in w]

@@ -133,7 +133,8 @@ def _reduce_rows(size: str, times: Times, where: Where) -> list[Row]:
     if where.latency is not None and where.rate is not None:
         n = WORKERS
         floor = 1e3 * (2 * (n - 1) * where.latency + 2 * (n - 1) / n * 32 * REDUCED[size] / where.rate)
-        rows.append(Row(f"{title}, our ring", median(times[f"{size} ring"]), "ms", "2(n−1)·latency + 2(n−1)/n·bytes/rate", floor))
+        formula = "2(n−1)·latency + 2(n−1)/n·bytes/rate"
+        rows.append(Row(f"{title}, our ring", median(times[f"{size} ring"]), "ms", formula, floor))
     return [
         *rows,
         Row(f"{title}, stock", stock, "ms"),

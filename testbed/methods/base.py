@@ -33,7 +33,8 @@ class Channel(Protocol):
 
     def receive(self) -> Mapping[int, Tensor]:
         """Wait for this round's messages: uint8 by source rank, in rank order; valid until the next `send`. Buffers are
-        nbytes long; of a shorter message only its own length means something."""
+        nbytes long; of a shorter message only its own length means something. Where the job goes on without workers
+        that died, the messages of those are missing, in this round and in all that follow."""
 
 
 class Peer(Protocol):
@@ -47,6 +48,7 @@ class Peer(Protocol):
     x: Tensor  # flat fp32 parameters, updated in place by the method
     layout: Layout
     gossip: Gossip
+    tolerant: bool  # neighbours may be lost and training goes on: keep what their loss would need
 
     def direction(self) -> Tensor:
         """Gradient at the current x on this step's batch, with weight decay and local momentum: the d of x − η·d.
@@ -88,6 +90,7 @@ class Method(ABC):
     name: ClassVar[str]
     paper: ClassVar[str]  # authors, year, arXiv id
     forms: ClassVar[str] = ""  # for lists, where an option chooses the form
+    survives: ClassVar[bool] = False  # whether the others can go on when a worker is lost (on_failure: continue)
 
     def __post_init__(self) -> None:
         for option in fields(self):

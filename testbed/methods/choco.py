@@ -30,7 +30,7 @@ from testbed.compressors.options import choice
 from testbed.methods import combinations, tune
 from testbed.methods.base import Method, Peer
 from testbed.methods.checkpoint import TRANSIENT
-from testbed.methods.mixing import Round, descend, exchange, rounds
+from testbed.methods.mixing import Round, descend, exchange, rounds, row
 from testbed.methods.options import COMPRESSOR, made, overlap_option, tuned_gamma_option
 from testbed.methods.stream import Stream
 from testbed.topology.gossip import Gossip
@@ -46,6 +46,7 @@ class State:
     gamma: float
     neighbours: Round
     difference: Tensor = field(metadata=TRANSIENT)
+    copies: dict[int, Tensor] = field(default_factory=dict)  # x̂_j by rank, only where neighbours may be lost
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class Choco(Method):
     name = "choco"
     paper = "Koloskova et al. 2019, arXiv 1907.09356 (iclr) and 1902.00340 (icml)"
     forms = "A (iclr) or B (icml)"
+    survives = True
 
     compressor: Compressor = field(default_factory=made("sign"), metadata=COMPRESSOR)
     gamma: float | Literal["auto"] = tuned_gamma_option()
@@ -78,19 +80,22 @@ class Choco(Method):
         stream = Stream.of(self.compressor, peer)
         (neighbours,) = rounds(peer, stream.codec.nbytes)
         hat, gap, difference = torch.zeros_like(peer.x), torch.zeros_like(peer.x), torch.empty_like(peer.x)
-        return State(stream, hat, gap, gamma, neighbours, difference)
+        copies = {j: torch.zeros_like(peer.x) for j in neighbours.weights} if peer.tolerant else {}
+        return State(stream, hat, gap, gamma, neighbours, difference, copies)
 
     def step(self, peer: Peer, state: State) -> None:
-        channel = state.neighbours.channel
         if self.order == "icml":
             descend(peer, peer.direction())
             message = self._correction(peer, state)
-            channel.send(message)
+            state.neighbours.channel.send(message)
             self._update_own(peer, state, message)
-            self._update_sum(peer, state, channel.receive())
+            messages = state.neighbours.receive()
+            self._forget_lost(peer, state)
+            self._update_sum(peer, state, messages)
         else:
             message = self._correction(peer, state)
-            direction, messages = exchange(peer, channel, message, overlap=self.overlap)
+            direction, messages = exchange(peer, state.neighbours, message, overlap=self.overlap)
+            self._forget_lost(peer, state)
             self._update_own(peer, state, message)
             self._update_sum(peer, state, messages)
             descend(peer, direction)
@@ -112,6 +117,15 @@ class Choco(Method):
         with peer.span("decompress"):
             for j, weight in state.neighbours.weights.items():
                 state.stream.add(messages[j], state.gap, weight)
+            for j, copy in state.copies.items():
+                state.stream.add(messages[j], copy)
+
+    def _forget_lost(self, peer: Peer, state: State) -> None:
+        """w_ij of a lost neighbour is one's own now, in what was summed before too: s_i += w_ij (x̂_i − x̂_j). All
+        that live do the same, so their mean is still kept."""
+        for j in state.copies.keys() - state.neighbours.weights.keys():
+            weight = row(peer.gossip, peer.step, peer.rank)[j]
+            state.gap.add_(state.hat, alpha=weight).sub_(state.copies.pop(j), alpha=weight)
 
     def check(self, gossip: Gossip) -> list[str]:
         combinations.need_static(self.name, gossip, "s_i sums the copies of fixed neighbours with fixed weights")

@@ -48,6 +48,7 @@ class DCD(Method):
     name = "dcd"
     paper = "Tang et al. 2018, arXiv 1803.06443, alg. 1"
     form = "A"
+    survives = True
 
     compressor: Compressor = field(default_factory=made({"quantize": "8bit"}), metadata=COMPRESSOR)
     overlap: bool = overlap_option()
@@ -79,13 +80,13 @@ class DCD(Method):
             self.finish(peer, state)
 
     def finish(self, peer: Peer, state: State) -> None:
-        """x̂_j ← x̂_j + dec(c_j)."""
+        """x̂_j ← x̂_j + dec(c_j) of the neighbours that live."""
         if not state.pending:
             return
-        messages = state.neighbours.channel.receive()
+        messages = state.neighbours.receive()
         with peer.span("decompress"):
-            for j, replica in state.replicas.items():
-                state.stream.add(messages[j], replica)
+            for j in state.neighbours.weights:
+                state.stream.add(messages[j], state.replicas[j])
         state.pending = False
 
     def check(self, gossip: Gossip) -> list[str]:

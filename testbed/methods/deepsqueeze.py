@@ -46,6 +46,7 @@ class DeepSqueeze(Method):
     name = "deepsqueeze"
     paper = "Tang et al. 2019, arXiv 1907.07346, alg. 1"
     form = "B"
+    survives = True
 
     compressor: Compressor = field(default_factory=made("sign"), metadata=COMPRESSOR)
     gamma: float | Literal["auto"] = tuned_gamma_option()
@@ -57,15 +58,18 @@ class DeepSqueeze(Method):
 
     def step(self, peer: Peer, state: State) -> None:
         now = state.rounds[peer.step % len(state.rounds)]
+        own = now.own
         descend(peer, peer.direction())
         state.delta.add_(peer.x)  # now v_i
         message = state.stream.encode(peer, state.delta)
         now.channel.send(message)
         with peer.span("decompress"):
             state.stream.add(message, state.delta, -1.0)
-            state.stream.add(message, peer.x, now.own - 1.0)
-        messages = now.channel.receive()
+            state.stream.add(message, peer.x, own - 1.0)
+        messages = now.receive()
         with peer.span("decompress"):
+            if now.own != own:  # a neighbour was lost: its weight is one's own
+                state.stream.add(message, peer.x, now.own - own)
             for j, weight in now.weights.items():
                 state.stream.add(messages[j], peer.x, weight)
 

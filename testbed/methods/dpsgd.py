@@ -38,6 +38,7 @@ class DPSGD(Method):
     name = "dpsgd"
     paper = "Lian et al. 2017, arXiv 1705.09056"
     forms = "A or B"
+    survives = True
 
     order: Literal["A", "B"] = option(
         "A", help="A: gossip and gradient read the same model and overlap; B: gradient first", parse=choice("A", "B")
@@ -62,9 +63,9 @@ class DPSGD(Method):
         if self.order == "B":
             descend(peer, peer.direction())
             now.channel.send(own_bytes)
-            _mix(peer, now, now.channel.receive())
+            _mix(peer, now, now.receive())
             return
-        direction, messages = exchange(peer, now.channel, own_bytes, overlap=self.overlap)
+        direction, messages = exchange(peer, now, own_bytes, overlap=self.overlap)
         _mix(peer, now, messages)
         descend(peer, direction)
 

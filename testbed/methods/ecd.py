@@ -50,6 +50,7 @@ class ECD(Method):
     name = "ecd"
     paper = "Tang et al. 2018, arXiv 1803.06443, alg. 2"
     form = "A"
+    survives = True
 
     compressor: Compressor = field(default_factory=made({"quantize": "8bit"}), metadata=COMPRESSOR)
     overlap: bool = overlap_option()
@@ -83,13 +84,13 @@ class ECD(Method):
             self.finish(peer, state)
 
     def finish(self, peer: Peer, state: State) -> None:
-        """The neighbours' estimates of this t; then t moves on."""
+        """The living neighbours' estimates of this t; then t moves on."""
         if not state.pending:
             return
-        messages = state.neighbours.channel.receive()
+        messages = state.neighbours.receive()
         with peer.span("decompress"):
-            for j, estimate in state.estimates.items():
-                _extrapolate(state, estimate, messages[j])
+            for j in state.neighbours.weights:
+                _extrapolate(state, state.estimates[j], messages[j])
         state.t += 1
         state.pending = False
 

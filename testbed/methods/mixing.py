@@ -20,37 +20,48 @@ class Round:
     """One row of a mixing matrix and the channel its messages come through."""
 
     channel: Channel
-    own: float  # w_ii
-    weights: Mapping[int, float]  # w_ij by source j, in rank order: the order of every sum
+    weights: dict[int, float]  # w_ij by source j, in rank order: the order of every sum; only of those that live
+
+    @property
+    def own(self) -> float:
+        """w_ii: what is left of 1. It absorbs the others' rounding to fp32: three times fp32(1/3) exceeds 1, and a row
+        that does would let all models grow a little with every step."""
+        return 1.0 - sum(self.weights.values())
+
+    def receive(self) -> Mapping[int, Tensor]:
+        """This round's messages. Who is lost is left out from now on: its weight is one's own, so a symmetric W stays
+        doubly stochastic among those that live, and their mean is kept."""
+        messages = self.channel.receive()
+        for j in self.weights.keys() - messages.keys():
+            del self.weights[j]
+        return messages
 
 
 def rounds(peer: Peer, nbytes: int, gamma: float = 1.0) -> tuple[Round, ...]:
     """One round per mixing matrix of the cycle, of W itself or of I + γ(W − I)."""
     made = []
     for index in range(len(peer.gossip.matrices)):
-        own, weights = row(peer.gossip, index, peer.rank, gamma)
+        weights = row(peer.gossip, index, peer.rank, gamma)
         targets = peer.gossip.targets(index, peer.rank)
-        made.append(Round(peer.channel(nbytes, targets=targets, sources=tuple(weights)), own, weights))
+        made.append(Round(peer.channel(nbytes, targets=targets, sources=tuple(weights)), weights))
     return tuple(made)
 
 
-def row(gossip: Gossip, step: int, rank: int, gamma: float = 1.0) -> tuple[float, dict[int, float]]:
-    """(w_ii, {j: w_ij}) of I + γ(W − I), rounded to fp32 as the sums will be. The own weight absorbs the rounding:
-    three times fp32(1/3) exceeds 1, and a row that does would let all models grow a little with every step."""
-    weights = {j: float(np.float32(gamma * gossip.weight(step, rank, j))) for j in gossip.sources(step, rank)}
-    return 1.0 - sum(weights.values()), weights
+def row(gossip: Gossip, step: int, rank: int, gamma: float = 1.0) -> dict[int, float]:
+    """{j: w_ij} of I + γ(W − I), rounded to fp32 as the sums will be."""
+    return {j: float(np.float32(gamma * gossip.weight(step, rank, j))) for j in gossip.sources(step, rank)}
 
 
 def exchange(
-    peer: Peer, channel: Channel, message: Tensor | Mapping[int, Tensor], *, overlap: bool
+    peer: Peer, now: Round, message: Tensor | Mapping[int, Tensor], *, overlap: bool
 ) -> tuple[Tensor, Mapping[int, Tensor]]:
     """Send, take the direction at x while the messages travel (or, without overlap, before), and receive."""
     if overlap:
-        channel.send(message)
-        return peer.direction(), channel.receive()
+        now.channel.send(message)
+        return peer.direction(), now.receive()
     direction = peer.direction()
-    channel.send(message)
-    return direction, channel.receive()
+    now.channel.send(message)
+    return direction, now.receive()
 
 
 def descend(peer: Peer, direction: Tensor) -> None:

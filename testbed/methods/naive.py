@@ -35,6 +35,7 @@ class Naive(Method):
     name = "naive"
     paper = "Tang et al. 2018, arXiv 1803.06443 (its negative example)"
     form = "A"
+    survives = True
 
     compressor: Compressor = field(default_factory=made({"quantize": "8bit"}), metadata=COMPRESSOR)
     exact_self: bool = option(False, help="the own model is mixed uncompressed", parse=flag)
@@ -51,7 +52,7 @@ class Naive(Method):
     def step(self, peer: Peer, state: State) -> None:
         now = state.rounds[peer.step % len(state.rounds)]
         message = state.stream.encode(peer, peer.x)
-        direction, messages = exchange(peer, now.channel, message, overlap=self.overlap)
+        direction, messages = exchange(peer, now, message, overlap=self.overlap)
         with peer.span("decompress"):
             if self.exact_self:
                 peer.x.mul_(now.own)

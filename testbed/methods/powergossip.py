@@ -70,6 +70,7 @@ class PowerGossip(Method):
     name = "powergossip"
     paper = "Vogels et al. 2020, arXiv 2008.01425"
     form = "A"
+    survives = True
 
     rank: int = option(1, help="of each correction; more bytes, faster consensus", parse=whole(1))
     iterations: int = option(1, help="gossip rounds per step; each costs a round trip on the network", parse=whole(1))
@@ -106,15 +107,18 @@ class PowerGossip(Method):
         if not state.edges:
             descend(peer, peer.direction())
             return
-        channel = state.neighbours.channel
+        neighbours = state.neighbours
         inputs = self._project(peer, state)
-        direction, messages = exchange(peer, channel, self._pack(peer, state, vectors=True), overlap=self.overlap)
+        outgoing = self._pack(peer, state, vectors=True)
+        direction, messages = exchange(peer, neighbours, outgoing, overlap=self.overlap)
         self._mix(peer, state, inputs, messages)
         self._mix_vectors(peer, state, messages)
         for _ in range(1, self.iterations if state.batches else 1):
+            if not state.edges:
+                break
             inputs = self._project(peer, state)
-            channel.send(self._pack(peer, state, vectors=False))
-            self._mix(peer, state, inputs, channel.receive())
+            neighbours.channel.send(self._pack(peer, state, vectors=False))
+            self._mix(peer, state, inputs, neighbours.receive())
         descend(peer, direction)
 
     def _project(self, peer: Peer, state: State) -> list[Tensor]:
@@ -161,18 +165,23 @@ class PowerGossip(Method):
         return {other: edge.outbox[:end].view(torch.uint8) for other, edge in state.edges.items()}
 
     def _mix(self, peer: Peer, state: State, inputs: list[Tensor], messages: Mapping[int, Tensor]) -> None:
-        """p ← u_hi − u_lo (or q), and M ← M ∓ γ w D̂ for all edges in one product."""
+        """p ← u_hi − u_lo (or q), and M ← M ∓ γ w D̂ for all edges in one product. Edges to lost neighbours end."""
         shapes = self._shapes(state.batches, "p" if state.odd else "q")
         with peer.span("mix"):
             scaled = []
             for other, edge in state.edges.items():
                 output = edge.p if state.odd else edge.q
+                if other not in messages:
+                    scaled.append(_pieces(torch.zeros_like(output), shapes))
+                    continue
                 size = output.numel()
                 torch.sub(edge.outbox[:size], messages[other].view(torch.float32)[:size], out=output).mul_(edge.sign)
                 scaled.append(_pieces(output * (edge.sign * state.neighbours.weights[other]), shapes))
             for batch, V, parts in zip(state.batches, inputs, zip(*scaled, strict=True), strict=True):
                 U = torch.cat(parts, dim=1)
                 batch.of(peer.x).baddbmm_(*((U.mT, V) if state.odd else (V.mT, U)), alpha=-1)
+        for other in state.edges.keys() - messages.keys():
+            del state.edges[other]
 
     def _mix_vectors(self, peer: Peer, state: State, messages: Mapping[int, Tensor]) -> None:
         """Plain gossip of what is no matrix."""

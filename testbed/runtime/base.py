@@ -12,21 +12,32 @@ from testbed.worker.job import Job
 
 
 @dataclass(frozen=True)
+class Allowance:
+    """What one worker may use."""
+
+    cores: tuple[int, ...] = ()  # which processors; empty: any
+    cpus: float | None = None  # how much of them, where that is no whole number
+    memory: int | None = None  # bytes; None: no limit
+
+
+@dataclass(frozen=True)
 class Outcome:
     """How a cell ended."""
 
     error: str | None = None
     hint: str | None = None
+    storage: bool = False  # results could not be written: other cells would fare no better
 
 
 class Runtime(ABC):
     """Isolates workers; lives for all cells of a run."""
 
     name: ClassVar[str]
+    shortcomings: Sequence[str] = ()  # what of the allowances could not be enforced in this cell
 
     @abstractmethod
-    def start(self, jobs: Sequence[Job], logs: Path, cores: Sequence[Sequence[int]]) -> None:
-        """Begin a cell. `cores`: which processors each worker may use; empty: any."""
+    def start(self, jobs: Sequence[Job], logs: Path, allowances: Sequence[Allowance]) -> None:
+        """Begin a cell."""
 
     @abstractmethod
     def pids(self) -> Sequence[int]:

@@ -22,23 +22,31 @@ _CAPSET_VERSION_3 = 0x20080522
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def confine(writable: Path) -> list[str]:
-    """Confine this process for good; what could not be done here, for the record."""
-    return [*_read_only_but(writable), *_drop_capabilities()]
+def confine(writable: Path, hidden: Path) -> list[str]:
+    """Confine this process for good; what could not be done here, for the record. `hidden`: where the networks'
+    control sockets are."""
+    return [*_own_mounts(writable, hidden), *_drop_capabilities()]
 
 
-def _read_only_but(writable: Path) -> list[str]:
-    """All mounts read-only in a mount namespace of our own, except one directory."""
+def _own_mounts(writable: Path, hidden: Path) -> list[str]:
+    """In a mount namespace of our own: all read-only except one directory, and nothing to be seen of other networks."""
+    shortcomings = []
     try:
         unshare(CLONE_NEWNS)
         mount("none", "/", flags=MS_REC | MS_PRIVATE)
         mount(str(writable), str(writable), flags=MS_BIND)
+        if not writable.is_relative_to(hidden):
+            mount("none", str(hidden), "tmpfs")
+        try:
+            mount("none", "/sys", "sysfs")  # the one of this network: /sys/class/net shows its interfaces
+        except OSError as error:
+            shortcomings.append(f"/sys shows the host's interfaces: {error}")
         _set_read_only("/", recursive=True, value=True)
         _set_read_only(str(writable), recursive=False, value=False)
     except OSError as error:
-        return [f"the worker could write outside its directory: {error}"]
+        return [*shortcomings, f"the worker could write outside its directory: {error}"]
     os.chdir(writable)  # a directory opened before is on the mount from before
-    return []
+    return shortcomings
 
 
 def _set_read_only(path: str, *, recursive: bool, value: bool) -> None:

@@ -9,14 +9,17 @@ import gc
 import os
 import socket
 import sys
+import traceback
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from testbed.errors import TestbedError
+from testbed.errors import StorageError, TestbedError, TrainingError
 from testbed.network import namespaces, state
 from testbed.network.handle import Handle
 from testbed.network.wire import read_line, send_line
+from testbed.runtime import groups
+from testbed.worker.job import Job
 
 
 def main() -> None:
@@ -24,7 +27,8 @@ def main() -> None:
     namespaces.die_with_parent()
     control = socket.socket(fileno=int(sys.argv[1]))
     begin = read_line(control)
-    assert begin is not None
+    if begin is None:  # whoever started us has changed its mind
+        return
     handle = Handle(state.State(**begin["network"]))
     handle.join()  # before torch starts threads
     _import_everything()
@@ -38,45 +42,88 @@ def _import_everything() -> None:
     import numpy  # noqa: F401
     import torch
 
+    import testbed.tasks.spec
     import testbed.worker.gloo
     import testbed.worker.loop  # noqa: F401
+    from testbed import methods
 
+    methods.available()
     torch.set_num_threads(1)
+    if torch.version.cuda is None:  # with CUDA, the backward pass would start threads
+        _warm_up()
     gc.collect()
     gc.freeze()  # keeps the collector from touching, and so copying, pages that all workers share
+
+
+def _warm_up() -> None:
+    """One small training step, so that the first cell is not the one that pays for loading torch's kernels."""
+    import torch
+    from torch.nn import functional
+
+    image, kernel = torch.ones(2, 1, 4, 4), torch.ones(4, 1, 3, 3, requires_grad=True)
+    hidden = functional.conv2d(image, kernel, padding=1).flatten(1).relu()
+    loss = functional.cross_entropy(hidden @ torch.ones(64, 3), torch.tensor([0, 1]))
+    loss.backward()  # type: ignore[no-untyped-call]
 
 
 def _run_cell(control: socket.socket, handle: Handle, request: dict[str, Any]) -> dict[str, Any]:
     """Fork the workers, wait for all of them; what went wrong, if anything."""
     from testbed.worker.crew import run_forked
-    from testbed.worker.job import Job
+    from testbed.worker.lost import may_lose
 
-    jobs = [Job.from_json(text) for text in request["jobs"]]
+    workers = request["workers"]
+    jobs = [Job.from_json(worker["job"]) for worker in workers]
     names = [job.name_of(job.rank) for job in jobs]
-    calls = [partial(_work, handle.state, job, Path(request["logs"]), request["cores"]) for job in jobs]
+    calls = [
+        partial(_work, control, handle, job, worker, Path(request["logs"]))
+        for job, worker in zip(jobs, workers, strict=True)
+    ]
     try:
-        run_forked(calls, names, started=lambda pids: send_line(control, {"started": pids}))
+        _preload(jobs[0])
+        run_forked(calls, names, started=lambda pids: send_line(control, {"started": pids}), may_lose=may_lose(jobs[0]))
     except TestbedError as error:
-        return {"error": str(error), "hint": error.hint}
-    return {"error": None, "hint": None}
+        return {"error": str(error), "hint": error.hint, "storage": isinstance(error, StorageError)}
+    return {"error": None, "hint": None, "storage": False}
 
 
-def _work(network: state.State, job: Any, logs: Path, cores: list[list[int]]) -> None:
+def _preload(job: Job) -> None:
+    """What the method imports when it starts, for all workers at once. Not for methods of one's own: what they do to
+    this process would be done to the cells after theirs, too."""
+    from testbed import methods
+
+    name = job.method if isinstance(job.method, str) else next(iter(job.method))
+    if ":" not in name:
+        methods.make(job.method, Path(job.beside) if job.beside else None).preload()
+
+
+def _work(control: socket.socket, handle: Handle, job: Job, worker: dict[str, Any], logs: Path) -> None:
     """In a fresh worker process: into its place, then train."""
     from testbed.runtime.confine import confine
     from testbed.worker.loop import run_job
 
     name = job.name_of(job.rank)
     _redirect(logs / f"{name}.log")
-    if cores:
-        os.sched_setaffinity(0, cores[job.rank])
-    handle = Handle(network)
-    with handle.namespace(name) as namespace:
+    control.close()
+    handle.disconnect()  # shared with all the others; each needs one of its own
+    groups.join(worker["groups"])
+    if worker["cores"]:
+        os.sched_setaffinity(0, worker["cores"])
+    own = Handle(handle.state)
+    with own.namespace(name) as namespace:
         namespaces.setns(namespace)
+    own.disconnect()  # workers have no say in what the network is
     os.environ["GLOO_SOCKET_IFNAME"] = job.interface
-    for shortcoming in confine(Path(job.directory)):
+    for shortcoming in confine(Path(job.directory), hidden=handle.directory.parent):
         print(f"note: {shortcoming}", flush=True)
-    run_job(job)
+    try:
+        run_job(job)
+    except TestbedError:
+        raise
+    except Exception as error:
+        traceback.print_exc()
+        raise TrainingError(
+            f"{name}: {type(error).__name__}: {error}", hint=f"testbed logs RUN {name} shows where"
+        ) from error
 
 
 def _redirect(log: Path) -> None:

@@ -2,6 +2,9 @@
 
 Gloo sends only what the receiver has asked for, so a receive posted late costs a round trip. Here each source has two
 buffers; the receive of round t+1 is posted before round t is sent, into the buffer that held round t−1.
+
+A peer that is lost for good (and whose loss the job tolerates) takes no part any more: nothing is sent to it, and
+`receive` returns the messages of the others.
 """
 
 from __future__ import annotations
@@ -58,7 +61,10 @@ class GlooChannel:
         if self._open:
             raise TrainingError("a channel was asked to send before the last round was received", hint=_METHOD)
         neighbours = self._neighbours(self._round + 1)
-        messages = by_target(message, neighbours.targets, self.nbytes)
+        gone = self._edges.gone
+        if not isinstance(message, Tensor):
+            message = {target: one for target, one in message.items() if target not in gone}
+        messages = by_target(message, [target for target in neighbours.targets if target not in gone], self.nbytes)
         if not self._started:
             self._connect()
         self._round += 1
@@ -70,10 +76,11 @@ class GlooChannel:
         for target, one in messages.items():
             tag = self._tags["to", target] + parity
             started = monotonic_ns()
-            self._sends.append((target, self._edges[target].send(one, tag), started, one))
-            self._edges.sent[target] += one.numel()
+            if work := self._edges.send(target, one, tag):
+                self._sends.append((target, work, started, one))
+                self._edges.sent[target] += one.numel()
         for source in neighbours.sources:
-            if waiter := self._edges[source].waiter:
+            if source not in gone and (waiter := self._edges[source].waiter):
                 self._arrivals[source] = waiter.watch(self._posted[source, parity])
 
     def receive(self) -> dict[int, Tensor]:
@@ -82,28 +89,34 @@ class GlooChannel:
         parity = self._round % 2
         trace = self._edges.trace
         sources = self._neighbours(self._round).sources
+        gone = self._edges.gone
         begun = start = monotonic_ns()
         for source in sources:
             end = self._wait_for(source, parity, begun)
+            if source in gone:
+                continue
             trace.add(_WAIT, source, start, max(start, end), self.nbytes, self.nbytes + HEADER)
             start = max(start, end)
         for target, work, started, one in self._sends:
-            self._edges.wait(work, target, begun)
-            trace.add(_SEND, target, started, monotonic_ns(), one.numel(), one.numel() + HEADER)
+            if target not in gone and self._edges.wait(work, target, begun):
+                trace.add(_SEND, target, started, monotonic_ns(), one.numel(), one.numel() + HEADER)
         self._sends.clear()
         self._open = False
-        received = {source: self._buffers[source, parity] for source in sources}
+        received = {source: self._buffers[source, parity] for source in sources if source not in gone}
         return self._staging.to_device(received, parity) if self._staging else received
 
     def _wait_for(self, source: int, parity: int, begun: int) -> int:
-        """Until this source's message is here; when it came (as far as known)."""
-        work = self._posted.pop((source, parity))
+        """Until this source's message is here or the source is gone; when it came (as far as known)."""
+        work = self._posted.pop((source, parity), None)
         arrival = self._arrivals.pop(source, None)
+        if work is None or source in self._edges.gone:
+            return begun
         if arrival is None:
             self._edges.wait(work, source, begun)
             return monotonic_ns()
-        if not arrival.done.wait(self._edges.job.deadline - (monotonic_ns() - begun) / 1e9) or arrival.error:
+        if not arrival.done.wait(self._edges.deadline - (monotonic_ns() - begun) / 1e9) or arrival.error:
             self._edges.give_up(source, begun, arrival.error)
+            return monotonic_ns()
         self._edges.trace.add(_RECEIVE, source, arrival.since_ns, arrival.at_ns, self.nbytes, self.nbytes + HEADER)
         return arrival.at_ns
 
@@ -113,12 +126,15 @@ class GlooChannel:
     def _post(self, number: int) -> None:
         parity = number % 2
         for source in self._neighbours(number).sources:
+            if source in self._edges.gone:
+                continue
             buffer = self._buffers.get((source, parity))
             if buffer is None:
                 pinned = self._staging is not None
                 buffer = self._buffers[source, parity] = torch.empty(self.nbytes, dtype=torch.uint8, pin_memory=pinned)
             tag = self._tags["from", source] + parity
-            self._posted[source, parity] = self._edges[source].receive(buffer, tag)
+            if work := self._edges.receive(source, buffer, tag):
+                self._posted[source, parity] = work
 
 
 _METHOD = "this is an error in the method: send and receive take turns on a channel"

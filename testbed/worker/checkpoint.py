@@ -86,19 +86,20 @@ class Checkpoints:
         method_state.load(state, content["method"])
         return dict(content["loop"])
 
-    def remove(self) -> None:
-        """Training is over."""
-        self._delete(self._steps())
+    def remove(self, workers: Iterable[int]) -> None:
+        """Training is over: away with the checkpoints of these."""
+        for rank in workers:
+            self._delete(self._steps(), rank)
         with suppress(OSError):
             self._directory.rmdir()
 
     def _prune(self) -> None:
         newest = self.newest()
-        self._delete(step for step in self._steps() if newest is not None and step < newest)
+        self._delete((step for step in self._steps() if newest is not None and step < newest), self._rank)
 
-    def _delete(self, steps: Iterable[int]) -> None:
+    def _delete(self, steps: Iterable[int], rank: int) -> None:
         for step in steps:
-            self._path(step).unlink(missing_ok=True)
+            self._path(step).with_name(f"{rank}.pt").unlink(missing_ok=True)
             with suppress(OSError):  # the last one out removes the directory
                 self._path(step).parent.rmdir()
 

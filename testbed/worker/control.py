@@ -5,14 +5,17 @@ The training loop meets its peers here before the clock starts and before anybod
 
 from __future__ import annotations
 
-from datetime import timedelta
-from time import monotonic_ns
+from collections.abc import Sequence
+from time import monotonic, monotonic_ns, sleep
 
 from torch import distributed as dist
 from torch._C._distributed_c10d import Store
 
 from testbed.errors import TrainingError
+from testbed.worker.lost import Lost
 from testbed.worker.transport import Control
+
+POLL = 0.01  # seconds; the store's own `wait` looks as often, but cannot look for anything else meanwhile
 
 
 def open_store(rendezvous: str, purpose: str) -> Store:
@@ -24,21 +27,46 @@ def open_store(rendezvous: str, purpose: str) -> Store:
 class FileControl(Control):
     """Meets in a FileStore, which works between processes, namespaces and containers of one host."""
 
-    def __init__(self, rendezvous: str, size: int, patience: float) -> None:
+    def __init__(
+        self, rendezvous: str, size: int, patience: float, *, rank: int | None = None, lost: Lost | None = None
+    ) -> None:
+        """With `lost` (and the own rank) nobody waits for workers that are lost."""
         self._store = open_store(rendezvous, "control")
         self._size = size
         self._patience = patience  # seconds
+        self._rank = rank
+        self._lost = lost
 
     def meet(self, name: str) -> int:
-        came = self._store.add(f"{name}/came", 1)
-        if came == self._size:
-            self._store.set(f"{name}/complete", str(monotonic_ns()))
-        try:
-            self._store.wait([f"{name}/complete"], timedelta(seconds=self._patience))
-        except RuntimeError as error:
-            missing = self._size - self._store.add(f"{name}/came", 0)
-            raise TrainingError(
-                f"{missing} of {self._size} workers did not come to '{name}' within {self._patience:.0f} s",
-                hint="look for the worker that failed or is stuck; its log says more",
-            ) from error
-        return int(self._store.get(f"{name}/complete"))
+        if self._rank is not None:
+            self._store.set(f"{name}/{self._rank}", "")
+        if self._store.add(f"{name}/came", 1) == self._size:
+            self._close(name)
+        end = monotonic() + self._patience
+        while not self._store.check([f"{name}/complete"]):
+            if self._others_are_lost(name):
+                self._close(name)
+            elif monotonic() >= end:
+                missing = self._size - self._store.add(f"{name}/came", 0)
+                raise TrainingError(
+                    f"{missing} of {self._size} workers did not come to '{name}' within {self._patience:.0f} s",
+                    hint="look for the worker that failed or is stuck; its log says more",
+                )
+            else:
+                sleep(POLL)
+        return int(self._store.get(f"{name}/complete").split()[0])
+
+    def present(self, name: str) -> Sequence[int]:
+        return [int(rank) for rank in self._store.get(f"{name}/complete").split()[1:]]
+
+    def _close(self, name: str) -> None:
+        """Whoever does it first decides when the meeting was, and who was there."""
+        if self._store.add(f"{name}/closed", 1) == 1:
+            there = set(range(self._size)) - (self._lost.ranks() if self._lost else set())
+            self._store.set(f"{name}/complete", " ".join(map(str, [monotonic_ns(), *sorted(there)])))
+
+    def _others_are_lost(self, name: str) -> bool:
+        """Whether all who have not come are lost."""
+        if self._lost is None or not (lost := self._lost.ranks()):
+            return False
+        return all(rank in lost or self._store.check([f"{name}/{rank}"]) for rank in range(self._size))

@@ -1,6 +1,7 @@
 """Worker processes forked from one that has imported torch already: fast to start, never left behind.
 
 `run_forked` is how local training, benches and tests start their workers; a runtime can enter namespaces in the calls.
+Where one of them fails, the failure that explains the others' is told.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from time import monotonic
 from typing import Any, Generic, TypeVar
 
 from testbed.errors import TestbedError, TrainingError
-from testbed.worker.transport import PeerLostError
+from testbed.worker.transport import ALL, PeerLostError
 
 T = TypeVar("T")
 
@@ -36,6 +37,7 @@ class _Member(Generic[T]):
     reports: Connection
     result: T | None = None
     error: TestbedError | None = None
+    lost: bool = False  # it died, and the others go on
     heard: float = 0.0  # when it was over
 
 
@@ -44,9 +46,11 @@ def run_forked(
     names: Sequence[str] | None = None,
     *,
     started: Callable[[list[int]], None] | None = None,
+    may_lose: Callable[[int, str], bool] | None = None,
 ) -> list[T]:
     """The results of the calls, each made in a process of its own. Where one fails the others are ended and the
-    failure that explains the rest is raised. `started` gets the process ids."""
+    failure that explains the rest is raised. `started` gets the process ids. `may_lose` is asked with the number of a
+    process that died, and how: True lets the others go on, and the dead one's result is missing from the list."""
     if threading.active_count() > 1:
         raise TrainingError(
             "workers are forked, which is unsafe once this process has threads",
@@ -64,22 +68,39 @@ def run_forked(
             members.append(_Member(name, process, reports))
         if started:
             started([member.process.pid or 0 for member in members])
-        _collect(members)
+        _collect(members, may_lose)
     finally:
         for member in members:
             member.process.kill()
             member.process.join()
             member.reports.close()
-    failed = [member for member in members if member.error]
-    if failed:
-        # a lost peer is what others notice of a failure; the failure itself says more
-        root = min(failed, key=lambda member: (isinstance(member.error, PeerLostError), member.heard))
-        assert root.error is not None
-        raise root.error
-    return [member.result for member in members]  # type: ignore[misc]  # no error: each has its result
+    if failed := [member for member in members if member.error and not member.lost]:
+        raise _root(failed, members)
+    if all(member.lost for member in members):
+        raise _root(members, members)
+    return [member.result for member in members if not member.lost]  # type: ignore[misc]  # each has its result
 
 
-def _collect(members: list[_Member[T]]) -> None:
+def _root(failed: Sequence[_Member[T]], members: Sequence[_Member[T]]) -> TestbedError:
+    """The failure that explains the others. A lost peer is what others notice of a failure: the failure itself says
+    more. Where there is only silence, the silent one is missed by those who wait for it, and they by others."""
+
+    def explains(member: _Member[T]) -> tuple[int, float]:
+        error = member.error
+        if not isinstance(error, PeerLostError):
+            return 0, member.heard
+        missed_one_spoke = error.peer != ALL and members[error.peer].heard > 0
+        return (2 if missed_one_spoke else 1), member.heard
+
+    root = min(failed, key=explains).error
+    assert root is not None
+    silent = [member.name for member in members if not member.heard]
+    if isinstance(root, PeerLostError) and root.peer == ALL and silent:
+        root.args = (f"{root}; not a word from {', '.join(silent)}",)
+    return root
+
+
+def _collect(members: list[_Member[T]], may_lose: Callable[[int, str], bool] | None) -> None:
     """Until all are over, or some time after the first failure."""
     end: float | None = None
     while waiting := {member.reports: member for member in members if not member.heard}:
@@ -88,28 +109,34 @@ def _collect(members: list[_Member[T]]) -> None:
             return
         for reports in wait(list(waiting), left):
             member = waiting[reports]  # type: ignore[index]  # wait returns what it was given
-            _hear(member)
-            if member.error and end is None:
+            died = _hear(member)
+            if died and may_lose:
+                member.lost = may_lose(members.index(member), died)
+            if member.error and not member.lost and end is None:
                 end = monotonic() + GRACE
 
 
-def _hear(member: _Member[T]) -> None:
+def _hear(member: _Member[T]) -> str:
+    """What it has to say; if it died without a word, how."""
     member.heard = monotonic()
     try:
         succeeded, content = member.reports.recv()
-    except EOFError:
+    except (EOFError, OSError):  # OSError: in the middle of its report
         member.process.join()
-        member.error = _died(member.name, member.process.exitcode or 0)
-        return
+        how = _how(member.process.exitcode or 0)
+        member.error = TrainingError(
+            f"{member.name} {how}", hint="out of memory, or ended by somebody? The kernel's log may tell (dmesg)"
+        )
+        return how
     if succeeded:
         member.result = content
     else:
         member.error = content
+    return ""
 
 
-def _died(name: str, exit_code: int) -> TrainingError:
-    how = f"was killed by {signal.Signals(-exit_code).name}" if exit_code < 0 else f"ended with exit code {exit_code}"
-    return TrainingError(f"{name} {how}", hint="out of memory, or ended by somebody? The kernel's log may tell (dmesg)")
+def _how(exit_code: int) -> str:
+    return f"was killed by {signal.Signals(-exit_code).name}" if exit_code < 0 else f"ended with exit code {exit_code}"
 
 
 def _child(call: Callable[[], Any], name: str, reports: Connection) -> None:

@@ -8,25 +8,28 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from time import monotonic_ns
-from typing import Any, NoReturn
+from typing import Any
 
 from torch import Tensor
 from torch import distributed as dist
-from torch.distributed import ProcessGroupGloo, Work
+from torch.distributed import ProcessGroupGloo, Work, distributed_c10d
 
 from testbed.errors import NetworkError
 from testbed.worker.control import open_store
 from testbed.worker.job import Job
+from testbed.worker.lost import Lost
 from testbed.worker.trace import CODES, Trace
 from testbed.worker.transport import ALL, PeerLostError
 from testbed.worker.waiter import Waiter
 
 HEADER = 96  # bytes Gloo adds to each message: a notice and a header of 48; the receiver's notice is 48 more
+NEWS_SECONDS = 5.0  # after a connection broke: time for whoever runs the workers to say that the peer is lost
 LAZY_FROM = 32  # workers; below, a full mesh of connections for the stock all-reduce is affordable
 _FAULT = CODES["fault"]
 
@@ -56,6 +59,8 @@ class Edges:
         self.job = job
         self.trace = trace
         self.sent: defaultdict[int, int] = defaultdict(int)  # payload bytes by peer
+        self.deadline = job.deadline
+        self.gone: set[int] = set()  # peers that are lost for good; training goes on without them
         self._edges: dict[int, Edge] = {}
         self._all: dist.ProcessGroup | None = None
         self._device: ProcessGroupGloo.Device | None = None
@@ -81,25 +86,57 @@ class Edges:
             if self.job.size >= LAZY_FROM:
                 os.environ["TORCH_GLOO_LAZY_INIT"] = "1"
             store = open_store(self.job.rendezvous, "all")
-            timeout = timedelta(seconds=self.job.deadline)
+            timeout = timedelta(seconds=self.deadline)
             dist.init_process_group("gloo", store=store, rank=self.job.rank, world_size=self.job.size, timeout=timeout)
             self._all = dist.group.WORLD
             assert self._all is not None
         return self._all
 
-    def wait(self, work: Work, peer: int, since_ns: int) -> None:
-        """Until the work is done, but not beyond the deadline after `since_ns`."""
-        left = self.job.deadline - (monotonic_ns() - since_ns) / 1e9
+    def send(self, peer: int, message: Tensor, tag: int) -> Work | None:
+        """None: this peer is gone."""
+        return self._post(peer, lambda: self._edges[peer].send(message, tag))
+
+    def receive(self, peer: int, buffer: Tensor, tag: int) -> Work | None:
+        """None: this peer is gone."""
+        return self._post(peer, lambda: self._edges[peer].receive(buffer, tag))
+
+    def _post(self, peer: int, post: Callable[[], Work]) -> Work | None:
+        now = monotonic_ns()
+        try:
+            return post()
+        except RuntimeError as error:  # the connection broke before
+            self.give_up(peer, now, error)
+            return None
+
+    def wait(self, work: Work, peer: int, since_ns: int) -> bool:
+        """Until the work is done, but not beyond the deadline after `since_ns`. False: this peer is gone."""
+        left = self.deadline - (monotonic_ns() - since_ns) / 1e9
         try:
             work.wait(timedelta(seconds=max(left, 0.001)))
         except RuntimeError as error:
             self.give_up(peer, since_ns, error)
+            return False
+        return True
 
-    def give_up(self, peer: int, since_ns: int, cause: BaseException | None) -> NoReturn:
-        """Say what became of the exchange with this peer."""
+    def give_up(self, peer: int, since_ns: int, cause: BaseException | None) -> None:
+        """There will be no exchange with this peer. If it is lost for good, the job may go on without it; else raise
+        what became of it."""
+        error = self.lost(peer, since_ns)
+        if self.job.tolerant and peer != ALL and Lost(Path(self.job.directory)).has(peer, within=NEWS_SECONDS):
+            self.gone.add(peer)
+            return
+        raise error from cause
+
+    def lost(self, peer: int, since_ns: int) -> PeerLostError:
+        """What there is to say of a wait in vain, which is put on record."""
         now = monotonic_ns()
         self.trace.add(_FAULT, peer, since_ns, now)
-        raise lost(self.job, peer, self.trace.step, (now - since_ns) / 1e9) from cause
+        return lost(self.job, peer, self.trace.step, (now - since_ns) / 1e9, self.deadline)
+
+    def set_deadline(self, seconds: float) -> None:
+        self.deadline = seconds
+        if self._all is not None:  # where others wait for its collectives, as DDP does
+            distributed_c10d._set_pg_timeout(timedelta(seconds=seconds), self._all)
 
     def close(self) -> None:
         for edge in self._edges.values():
@@ -127,7 +164,7 @@ class Edges:
         options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
         options._devices = [self._device]
         options._threads = 0  # they serve collectives; the device's thread moves the messages
-        options._timeout = timedelta(seconds=self.job.deadline)
+        options._timeout = timedelta(seconds=self.deadline)
         store = open_store(self.job.rendezvous, f"edge/{low}-{high}")
         begun = monotonic_ns()
         try:
@@ -143,15 +180,16 @@ class Edges:
         return Edge(peer, group, 1 if here == low else 0, Waiter(peer) if self.job.waiting_threads else None)
 
 
-def lost(job: Job, peer: int, step: int, waited: float) -> PeerLostError:
+def lost(job: Job, peer: int, step: int, waited: float, deadline: float | None = None) -> PeerLostError:
     """The error for an exchange that will not happen: too late, or the connection is gone. Where all wait for one,
     the first whose deadline passes breaks the others' connections a moment before theirs: that is late, too."""
     here, there = job.name_of(job.rank), "the other workers" if peer == ALL else job.name_of(peer)
-    if waited >= 0.95 * job.deadline:
+    deadline = job.deadline if deadline is None else deadline
+    if waited >= 0.95 * deadline:
         return PeerLostError(
-            f"{here}: nothing from {there} in step {step} after {waited:.1f} s (deadline {job.deadline:g} s)",
+            f"{here}: nothing from {there} in step {step} after {waited:.1f} s (deadline {deadline:g} s)",
             hint=f"{there}: frozen, overloaded or cut off? See the log and the links; if messages may take that long, "
-            "raise the deadline",
+            "raise the deadline (a scenario's patience)",
             peer=peer,
             step=step,
         )

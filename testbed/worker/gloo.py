@@ -15,7 +15,7 @@ from testbed.worker.channel import GlooChannel
 from testbed.worker.edges import Edges
 from testbed.worker.job import Job
 from testbed.worker.trace import CODES, Trace
-from testbed.worker.transport import ALL, Neighbours, Transport, ring_share
+from testbed.worker.transport import ALL, Neighbours, PeerLostError, Transport, ring_share
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -32,6 +32,14 @@ class GlooTransport(Transport):
         self.sent = self._edges.sent
         self._tags: dict[tuple[str, int], int] = {}  # the next free one, by direction and peer
         self._waiting: list[tuple[GlooChannel, set[int]]] = []  # channels whose edges may not be open yet
+
+    @property
+    def deadline(self) -> float:
+        return self._edges.deadline
+
+    @deadline.setter
+    def deadline(self, seconds: float) -> None:
+        self._edges.set_deadline(seconds)
 
     def channel(self, nbytes: int, rounds: Sequence[Neighbours]) -> Channel:
         """Both ends number the channels of an edge and direction alike, so opening them in the same order is enough."""
@@ -63,6 +71,9 @@ class GlooTransport(Transport):
 
     def process_group(self) -> ProcessGroup:
         return self._edges.all()
+
+    def reason(self, error: RuntimeError, since_ns: int) -> RuntimeError | PeerLostError:
+        return self._edges.lost(ALL, since_ns) if "gloo" in str(error) else error
 
     def leave(self) -> None:
         self._edges.close()

@@ -67,6 +67,9 @@ class Switchboard(Control):
         self._until(lambda: self._came[name] >= self.size, f"not all workers came to '{name}'", 10 * self._deadline)
         return monotonic_ns()
 
+    def present(self, name: str) -> Sequence[int]:
+        return range(self.size)
+
     def fail(self) -> None:
         with self._changed:
             self._failed = True

@@ -70,8 +70,10 @@ class Job:
     deadline: float = 60.0  # seconds to wait for one message
     waiting_threads: bool = False  # one per edge, so that the trace knows when messages came in during compute
     resume: bool = False  # go on from the newest checkpoint that all workers have
+    tolerant: bool = False  # the method can go on without workers that are lost, and shall
     data_dir: str | None = None
     names: tuple[str, ...] = ()  # of the workers; w0, w1, … if empty
+    beside: str | None = None  # the scenario's directory, where files of one's own methods and compressors are
     progress: str | None = None  # the file in which the controller watches, and by which it slows workers
 
     def name_of(self, rank: int) -> str:

@@ -22,6 +22,8 @@ from testbed.topology.gossip import Gossip
 from testbed.worker.crew import run_forked
 from testbed.worker.job import Job, Training, matrices
 from testbed.worker.loop import run_job
+from testbed.worker.lost import may_lose
+from testbed.worker.progress import Progress
 from testbed.worker.result import JobResult, write_tables
 
 MakeTask = Callable[[int, int, int], Task]  # of rank, size and seed
@@ -39,10 +41,12 @@ def train_local(
     deadline: float = 60.0,
     waiting_threads: bool = False,
     resume: bool = False,
+    tolerant: bool = False,
     started: Callable[[list[int]], None] | None = None,
 ) -> list[JobResult]:
     """Train with n workers; one result each. Method and task are specs as in a scenario, or a Method and a function
-    that makes a Task. Without a directory nothing is kept."""
+    that makes a Task. Without a directory nothing is kept. With `tolerant` those go on that do not die, if the method
+    can, and the results are theirs."""
     made = method if isinstance(method, Method) else methods.make(method)
     if not callable(task):
         tasks.resolve(task)  # what is wrong with it is said once, before workers are started
@@ -61,10 +65,14 @@ def train_local(
             deadline=deadline,
             waiting_threads=waiting_threads,
             resume=resume,
+            tolerant=tolerant and made.survives,
+            progress=str(Path(temporary) / "progress"),
         )
+        Progress(Path(temporary) / "progress", n, create=True)
         jobs = [job.for_rank(rank) for rank in range(n)]
         calls = [partial(_work, job, made, task) for job in jobs]
-        results = run_forked(calls, [job.name_of(job.rank) for job in jobs], started=started)
+        names = [job.name_of(job.rank) for job in jobs]
+        results = run_forked(calls, names, started=started, may_lose=may_lose(job))
         if directory:
             write_tables(results, directory)
         return results

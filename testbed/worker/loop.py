@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from dataclasses import astuple, dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
-from testbed.errors import TestbedError
+from testbed.compressors.base import all_finite
+from testbed.errors import StorageError, TestbedError, TrainingError
 from testbed.methods.base import Method
 from testbed.tasks import base as tasks
+from testbed.tasks import spec
+from testbed.tasks.bare import BareTask
 from testbed.worker.checkpoint import Checkpoints
 from testbed.worker.clock import Clock
 from testbed.worker.control import FileControl
 from testbed.worker.job import Job
+from testbed.worker.lost import Lost
 from testbed.worker.peer import WorkerPeer
 from testbed.worker.progress import Progress, Where
 from testbed.worker.result import JobResult
@@ -23,6 +31,7 @@ from testbed.worker.sockets import tcp_bytes_sent
 from testbed.worker.trace import Trace
 from testbed.worker.transport import Control, Transport
 
+SETTING_UP = 60.0  # seconds to wait for one message before training begins: γ is being tuned, connections made
 HEAD_START_NS = 50_000_000  # between the last worker's arrival and the common start: time for all to read of it
 
 
@@ -46,15 +55,27 @@ def run_job(job: Job, *, method: Method | None = None, task: tasks.Task | None =
     torch.set_num_threads(1)  # workers share cores
     trace = Trace(job.rank)
     patience = max(600.0, job.deadline * job.size)  # the slowest worker may be a graph's diameter of steps behind
-    control = FileControl(job.rendezvous, job.size, patience)
+    lost = Lost(Path(job.directory)) if job.tolerant else None
+    control = FileControl(job.rendezvous, job.size, patience, rank=job.rank, lost=lost)
     worker = prepare(job, control, open_transport(job, trace), trace, method=method, task=task)
     try:
         result = train(worker)
+        result.write(Path(job.directory))
     except TestbedError:
-        trace.write(Path(job.directory) / f"trace.{job.rank}.parquet")
+        with suppress(OSError):  # why it failed matters more
+            np.save(Path(job.directory) / f"trace.{job.rank}.npy", trace.spans())  # quickly: others wait to hear why
         raise
-    result.write(Path(job.directory))
+    except OSError as error:
+        if _refused(job, error):
+            raise StorageError(f"cannot write to {job.directory}: {os.strerror(error.errno or 0)}") from error
+        raise
     return result
+
+
+def _refused(job: Job, error: OSError) -> bool:
+    """Whether it was the disk that holds the results; a method may well open files of its own."""
+    ours = str(error.filename or "").startswith(job.directory)
+    return error.errno in StorageError.full or (ours and error.errno in StorageError.closed)
 
 
 def open_transport(job: Job, trace: Trace) -> Transport:
@@ -103,6 +124,7 @@ class _Run:
         self.snapshots = Snapshots(job, worker.task)
         self.checkpoints = Checkpoints(directory, job.rank, job.size)
         self.warnings = worker.method.check(peer.gossip)
+        worker.transport.deadline = max(job.deadline, SETTING_UP)
         self.first = (self.checkpoints.newest() or 0) if job.resume else 0
         peer.begin(self.first)
         self.state = worker.method.init(peer)
@@ -124,6 +146,7 @@ class _Run:
         self.sent.update(self.before["sent"])
         self.tcp_before = tcp_bytes_sent()
         self.began_ns = worker.control.meet("start") + HEAD_START_NS
+        worker.transport.deadline = self.job.deadline
         self.progress = Progress(Path(self.job.progress), self.job.size) if self.job.progress else None
         self._show(self.first, 0, 0)
         worker.clock.start(self.began_ns, self.before["elapsed_ns"])
@@ -147,19 +170,25 @@ class _Run:
     def end(self) -> JobResult:
         worker = self.worker
         seconds = worker.clock.now_ns() / 1e9
+        if not all_finite(worker.peer.x):
+            self._diverged(self.job.training.steps - 1)
         tcp_bytes = tcp_bytes_sent() - self.tcp_before
         worker.control.meet("trained")  # whoever left earlier could reset connections with data still under way
         worker.transport.leave()
-        self.metrics += self.snapshots.evaluate()
+        here = worker.control.present("trained")
+        self.metrics += self.snapshots.evaluate(here)
         worker.control.meet("evaluated")
-        self.snapshots.remove()
-        self.checkpoints.remove()
+        lost = [rank for rank in range(self.job.size) if rank not in here]
+        leavings = [self.job.rank, *(lost if self.job.rank == here[0] else ())]
+        self.snapshots.remove(leavings)
+        self.checkpoints.remove(leavings)
         return JobResult(
             rank=self.job.rank,
             steps=self.job.training.steps,
             seconds=seconds,
             bytes_sent=dict(self.sent),
             tcp_bytes_sent=tcp_bytes,
+            tcp_bytes_before=self.tcp_before,
             overruns=worker.peer.overruns,
             decided=worker.method.decided(self.state),
             warnings=self.warnings,
@@ -178,11 +207,25 @@ class _Run:
     def _note(self, done: int, *, snapshot: bool) -> None:
         peer, clock = self.worker.peer, self.worker.clock
         time_ns, bytes_sent = clock.now_ns(), sum(self.sent.values())
+        if not isfinite(peer.loss) and self.job.training.compute.mode != "emulated":
+            self._diverged(done - 1)
         self._show(done, time_ns, bytes_sent)
         self.metrics.append(Metric(self.job.rank, done, time_ns / 1e9, bytes_sent, "train_loss", peer.loss))
         if snapshot:
             with clock.paused():
                 self.snapshots.keep(done, peer.x, time_ns, bytes_sent)
+
+    def _diverged(self, step: int) -> None:
+        """The loss is no number any more: say where that can be seen."""
+        peer, task = self.worker.peer, self.worker.task
+        for what, flat in (("", peer.x), ("the gradient of ", task.grad)):
+            for slot in peer.layout.slots:
+                if not all_finite(flat[slot.start : slot.stop]):
+                    raise TrainingError(
+                        f"{what}{slot.name} holds NaN or Inf at step {step} (loss {peer.loss}): "
+                        "the training has diverged",
+                        hint="lower the learning rate (or the method's gamma), or warm up",
+                    )
 
     def _save(self, done: int) -> None:
         worker = self.worker
@@ -201,6 +244,9 @@ def _due(steps: int, every: int) -> bool:
 
 
 def _make_task(job: Job) -> tasks.Task:
+    resolved = spec.resolve(job.task)
+    if job.training.compute.mode == "emulated" and resolved.data is not None:
+        return BareTask(resolved, rank=job.rank, seed=job.seed)
     data_dir = Path(job.data_dir) if job.data_dir else None
     return tasks.make(job.task, rank=job.rank, size=job.size, seed=job.seed, data_dir=data_dir)
 
@@ -208,4 +254,4 @@ def _make_task(job: Job) -> tasks.Task:
 def _make_method(job: Job) -> Method:
     from testbed import methods
 
-    return methods.make(job.method)
+    return methods.make(job.method, Path(job.beside) if job.beside else None)

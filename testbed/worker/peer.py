@@ -34,6 +34,7 @@ class WorkerPeer:
         self.size = job.size
         self.seed = job.seed
         self.gossip = job.gossip_graph()
+        self.tolerant = job.tolerant
         self.layout = task.layout
         self.module = task.module
         self.x = task.initial().to(job.device)
@@ -107,8 +108,15 @@ class WorkerPeer:
         start, sent = monotonic_ns(), tcp_bytes_sent()
         self._task.grad.zero_()
         value = loss()
-        self._pad(start - 2 * (monotonic_ns() - start))  # a backward pass takes about twice as long as a forward pass
-        value.backward()  # type: ignore[no-untyped-call]  # torch does not annotate it
+        forward = monotonic_ns() - start
+        self._pad(start - 2 * forward)  # a backward pass takes about twice as long as a forward pass
+        if self.slow_factor > 1:
+            whole = max(3 * forward, round(self._training.compute.step_time * 1e9))
+            sleep_until(start + round(self.slow_factor * whole) - 2 * forward)
+        try:
+            value.backward()  # type: ignore[no-untyped-call]  # torch does not annotate it
+        except RuntimeError as error:
+            raise self._transport.reason(error, start) from error
         self.loss = float(value.item())
         direction = self.optimiser.direction(self._task.grad)
         self._trace.add(_COMPUTE, -1, start, monotonic_ns())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ class JobResult:
     metrics: list[Metric]
     spans: NDArray[np.void]  # dtype trace.SPAN
     x: NDArray[np.float32]  # the final model
+    tcp_bytes_before: int = 0  # likewise, before training: connecting, and what the method's start exchanged
 
     def last(self, metric: str, worker: int | None = None) -> float | None:
         """The last value of a metric of this worker (or the one asked for), if this result holds one."""
@@ -75,3 +77,17 @@ def metrics_table(metrics: Sequence[Metric]) -> Any:
     types = {"worker": pa.int32(), "step": pa.int32(), "bytes_sent": pa.int64()}
     names = [f.name for f in fields(Metric)]
     return pa.table({name: pa.array([getattr(row, name) for row in metrics], type=types.get(name)) for name in names})
+
+
+def merge_traces(directory: Path) -> None:
+    """What workers of a failed cell wrote themselves, trace.<rank>.npy, as trace.parquet."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    tables = []
+    for part in sorted(directory.glob("trace.[0-9]*.npy")):
+        with suppress(ValueError, EOFError):  # its worker was killed while it wrote
+            tables.append(to_arrow(int(part.name.split(".")[1]), np.load(part)))
+        part.unlink()
+    if tables:
+        parquet.write_table(pa.concat_tables(tables), directory / "trace.parquet")

@@ -6,7 +6,7 @@ own models and its share of the averaged ones. Files lie in the cell's directory
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,10 +46,13 @@ class Snapshots:
 
     def keep(self, step: int, x: Tensor, time_ns: int, bytes_sent: int) -> None:
         parts = [x, *_buffers(self._task)]
-        with self._path(step, self._job.rank).open("wb") as file:
-            np.array([time_ns, bytes_sent], dtype=np.int64).tofile(file)
-            for part in parts:
-                part.detach().cpu().float().numpy().tofile(file)
+        path = self._path(step, self._job.rank)
+        unfinished = path.with_suffix(f"{path.suffix}.part")  # a worker that is killed leaves no half of one
+        with unfinished.open("wb") as file:
+            file.write(np.array([time_ns, bytes_sent], dtype=np.int64).tobytes())
+            for part in parts:  # not tofile: it does not say why it failed
+                file.write(part.detach().cpu().float().numpy().tobytes())
+        unfinished.rename(path)
         self._steps.append(step)
 
     def resume(self, step: int) -> None:
@@ -57,18 +60,19 @@ class Snapshots:
         kept = (int(path.name.split(".")[0]) for path in self._directory.glob(f"*.{self._job.rank}"))
         self._steps = sorted(number for number in kept if number <= step)
 
-    def evaluate(self) -> Iterator[Metric]:
-        """All workers' snapshots are complete."""
+    def evaluate(self, workers: Sequence[int]) -> Iterator[Metric]:
+        """The snapshots of these workers are complete; they share the averages among them."""
         for index, step in enumerate(self._steps):
             if self._job.training.eval_models == "all":
                 yield from self._evaluate_own(step)
-            if index % self._job.size == self._job.rank:
-                yield from self._evaluate_average(step)
+            if workers[index % len(workers)] == self._job.rank:
+                yield from self._evaluate_average(step, workers)
 
-    def remove(self) -> None:
-        """All workers have evaluated."""
-        for step in self._steps:
-            self._path(step, self._job.rank).unlink(missing_ok=True)
+    def remove(self, workers: Sequence[int]) -> None:
+        """All workers have evaluated: away with the snapshots of these."""
+        for rank in workers:
+            for path in (*self._directory.glob(f"*.{rank}"), *self._directory.glob(f"*.{rank}.part")):
+                path.unlink(missing_ok=True)
         with suppress(OSError):  # the last one out removes the directory
             self._directory.rmdir()
 
@@ -77,19 +81,20 @@ class Snapshots:
         for name, value in self._judge(model).items():
             yield Metric(self._job.rank, step, time_ns / 1e9, bytes_sent, f"test_{name}", value)
 
-    def _evaluate_average(self, step: int) -> Iterator[Metric]:
-        """The averaged model, and how far the workers are from it: √(1/n Σ_i ‖x_i − x̄‖²)."""
-        ranks = range(self._job.size)
-        time_ns, bytes_sent, total = self._read(step, 0)
+    def _evaluate_average(self, step: int, workers: Sequence[int]) -> Iterator[Metric]:
+        """The averaged model, and how far the workers are from it: √(1/n Σ_i ‖x_i − x̄‖²). A worker that was lost
+        counts as long as it was there."""
+        ranks = [rank for rank in range(self._job.size) if rank in workers or self._path(step, rank).exists()]
+        time_ns, bytes_sent, total = self._read(step, ranks[0])
         mean = total.astype(np.float64)
         for rank in ranks[1:]:
             time_here, bytes_here, model = self._read(step, rank)
             time_ns, bytes_sent = max(time_ns, time_here), bytes_sent + bytes_here
             mean += model
-        mean /= self._job.size
+        mean /= len(ranks)
         numel = self._task.layout.numel
         squares = sum(float(np.square(self._read(step, rank)[2][:numel] - mean[:numel]).sum()) for rank in ranks)
-        values = {"consensus": (squares / self._job.size) ** 0.5}
+        values = {"consensus": (squares / len(ranks)) ** 0.5}
         values |= {f"test_{name}": value for name, value in self._judge(mean.astype(np.float32)).items()}
         for name, value in values.items():
             yield Metric(AVERAGE, step, time_ns / 1e9, bytes_sent, name, value)

@@ -41,7 +41,12 @@ class Control(ABC):
 
     @abstractmethod
     def meet(self, name: str) -> int:
-        """Wait until every worker has come to `name`; returns when the last one came, on the monotonic clock in ns."""
+        """Wait until every worker has come to `name`; returns when the last one came, on the monotonic clock in ns.
+        Nobody waits for workers that are lost."""
+
+    @abstractmethod
+    def present(self, name: str) -> Sequence[int]:
+        """The ranks that met at `name` and lived: the same answer for all."""
 
 
 class Transport(ABC):
@@ -50,6 +55,7 @@ class Transport(ABC):
     rank: int
     size: int
     sent: dict[int, int]  # payload bytes handed to the backend, by peer; ALL: the share of an all-reduce
+    deadline: float  # seconds to wait for one message
 
     @abstractmethod
     def channel(self, nbytes: int, rounds: Sequence[Neighbours]) -> Channel:
@@ -71,6 +77,10 @@ class Transport(ABC):
     @abstractmethod
     def process_group(self) -> ProcessGroup:
         """torch's process group of all workers; every worker must ask."""
+
+    def reason(self, error: RuntimeError, since_ns: int) -> RuntimeError | PeerLostError:
+        """What an error means that came up while somebody else used the process group."""
+        return error
 
     @abstractmethod
     def leave(self) -> None:

@@ -90,6 +90,7 @@ class World:
         self.wires: dict[tuple[int, int, int], deque[Tensor]] = defaultdict(deque)  # by channel, source, target
         self.sums: dict[int, dict[int, Tensor]] = defaultdict(dict)  # by all-reduce, rank
         self.sent = [0] * size  # bytes
+        self.dead: set[int] = set()  # nothing is sent to them or heard of them any more
         self._batons = [threading.Lock() for _ in range(size)]
         self._running: set[int] = set()
         self._idle = 0  # hand-overs since something last happened
@@ -154,9 +155,11 @@ class MemoryChannel:
     def send(self, message: Tensor | Mapping[int, Tensor]) -> None:
         assert self.under_way is None, "send before the last round was received"
         messages = dict.fromkeys(self.targets, message) if isinstance(message, Tensor) else dict(message)
-        assert sorted(messages) == sorted(self.targets), "one message per target"
+        living = [target for target in self.targets if target not in self.world.dead]
+        assert set(living) <= set(messages) <= set(self.targets), "one message per target"
         self.under_way = []
-        for target, one in messages.items():
+        for target in living:
+            one = messages[target]
             assert one.dtype == torch.uint8
             assert one.dim() == 1
             assert one.is_contiguous()
@@ -169,7 +172,8 @@ class MemoryChannel:
 
     def receive(self) -> Mapping[int, Tensor]:
         assert self.under_way is not None, "receive before send"
-        wires = {source: self.world.wires[self.index, source, self.rank] for source in self.sources}
+        living = [source for source in self.sources if source not in self.world.dead]
+        wires = {source: self.world.wires[self.index, source, self.rank] for source in living}
         self.world.wait(self.rank, lambda: all(wires.values()))
         for one, copy in self.under_way:
             assert torch.equal(one, copy), "a message was changed while it was under way"
@@ -198,6 +202,7 @@ class MemoryPeer:
     lr: float
     seed: int
     momentum: float = 0.0
+    tolerant: bool = False
     step: int = 0
     events: list[str] = field(default_factory=list)
 
@@ -264,6 +269,7 @@ class Cluster:
         layout: Layout | None = None,
         seed: int = 1,
         momentum: float = 0.0,
+        tolerant: bool = False,
     ) -> None:
         n = gossip.size
         start = x0.float() if x0.dim() == 2 else x0.float().expand(n, -1)
@@ -279,6 +285,7 @@ class Cluster:
                 lr,
                 seed,
                 momentum,
+                tolerant,
             )
             for rank in range(n)
         ]
@@ -295,6 +302,9 @@ class Cluster:
 
         def work(rank: int) -> None:
             peer = self.peers[rank]
+            if rank in self.world.dead:
+                record[rank] += [peer.x.clone()] * steps
+                return
             for _ in range(steps):
                 self.method.step(peer, self.states[rank])
                 peer.step += 1
@@ -305,6 +315,10 @@ class Cluster:
         self.world.run(work)
         self.history += [torch.stack(rows) for rows in zip(*record, strict=True)]
         return self.X
+
+    def lose(self, rank: int) -> None:
+        """This worker dies between two steps; what it sent last does not arrive."""
+        self.world.dead.add(rank)
 
     @property
     def X(self) -> Tensor:  # noqa: N802  # the papers' name

@@ -1,0 +1,98 @@
+"""What became of workers that died: words for a cell's result, whether it failed by it or went on. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from testbed.faults import Done
+from testbed.topology.gossip import Gossip
+from testbed.worker.lost import Loss
+from testbed.worker.progress import Where
+
+_DEAD = re.compile(r"(\S+) was killed by SIGKILL")
+
+
+def describe(
+    losses: Sequence[Loss], names: Sequence[str], workers: Sequence[Where], killed: Mapping[int, Done]
+) -> list[dict[str, Any]]:
+    """For the result of a cell that went on: who was lost in which step, when (seconds since training began) and how.
+    `killed`: whom an event of the scenario killed."""
+    found = []
+    for loss in sorted(losses, key=lambda loss: loss.at):
+        name, where = names[loss.rank], workers[loss.rank]
+        why = f"was {killed[loss.rank].what}" if loss.rank in killed else loss.why
+        text = f"{name} was lost in step {where.step} (it {why}); its neighbours went on without it"
+        at = round(loss.at - where.start_ns / 1e9, 6)
+        found.append({"worker": name, "step": where.step, "at": at, "why": why, "text": text})
+    return found
+
+
+def warnings(losses: Sequence[Loss], names: Sequence[str], gossip: Gossip) -> list[str]:
+    """A warning where those that live no longer form one graph."""
+    if not losses:
+        return []
+    parts = _parts(gossip, [rank for rank in range(gossip.size) if rank not in {loss.rank for loss in losses}])
+    if len(parts) < 2:
+        return []
+    shown = ", ".join("+".join(names[rank] for rank in part) for part in parts)
+    return [f"without those that were lost the gossip graph falls into {len(parts)} parts ({shown}): they cannot agree"]
+
+
+def explain(
+    error: str,
+    hint: str | None,
+    *,
+    done: Sequence[Done],
+    names: Sequence[str],
+    workers: Sequence[Where],
+    needs_all: str | None = None,
+) -> tuple[str, str | None]:
+    """Why a cell failed, with the step in which a worker died, and whether the scenario itself did it. `needs_all`: the
+    method, if it was to go on without the dead and cannot."""
+    culprits = _culprits(error)
+    if (dead := _DEAD.fullmatch(error)) and dead[1] in names:
+        error = f"{error} in step {max(0, workers[names.index(dead[1])].step)}"
+    for one in done:
+        if one.subject in culprits and not one.problem and one.what.startswith(("killed", "frozen")):
+            when = one.due if isinstance(one.due, str) else f"{one.due:g} s"
+            return error, f"an event of the scenario did it: at {when}, {one.text}" + _remedy(one, needs_all)
+    return error, hint
+
+
+def _culprits(error: str) -> set[str]:
+    """Whom a cell's error blames: the dead, the silent, or the one who was waited for."""
+    if dead := _DEAD.fullmatch(error):
+        return {dead[1]}
+    if silent := re.search(r"not a word from (.+)$", error):
+        return set(silent[1].split(", "))
+    missed = re.search(r"nothing from (\S+) in step", error)
+    return {missed[1]} if missed else set()
+
+
+def _remedy(done: Done, needs_all: str | None) -> str:
+    if done.what.startswith("frozen"):
+        return ", longer than a worker waits for a message (see patience)"
+    if needs_all:
+        return f"; {needs_all} cannot go on without a worker"
+    return "; on_failure: continue lets methods go on that can"
+
+
+def _parts(gossip: Gossip, living: Sequence[int]) -> list[list[int]]:
+    """Groups of workers that still hear of each other, over all rounds."""
+    left, parts = set(living), []
+    while left:
+        part, border = set[int](), {min(left)}
+        while border:
+            part |= border
+            border = {
+                other
+                for step in range(len(gossip.matrices))
+                for rank in border
+                for other in (*gossip.sources(step, rank), *gossip.targets(step, rank))
+                if other in left and other not in part
+            }
+        left -= part
+        parts.append(sorted(part))
+    return parts

@@ -1,0 +1,187 @@
+"""How runs end: interrupted, killed, out of disk or memory. One clear message, the right code, nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from running import COMMAND, Place, losses, nursery_of, wait_for, workers_of, write
+
+pytestmark = [pytest.mark.netem, pytest.mark.slow]
+
+TOYS = Path(__file__).with_name("toys.py")
+METHODS = "[allreduce, dpsgd, {choco: {compressor: sign, gamma: 0.4}}]"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    place = Place(tmp_path)
+    yield place
+    for pid in place.processes():  # only where a test failed
+        os.kill(pid, signal.SIGKILL)
+
+
+def result(run: Path, cell: str) -> dict:
+    return json.loads((run / "cells" / cell / "result.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "moment"),
+    [
+        (signal.SIGINT, 130, "building"),
+        (signal.SIGTERM, 143, "measuring"),
+        (signal.SIGINT, 130, "training"),
+        (signal.SIGTERM, 143, "training"),
+    ],
+)
+def test_a_signal_ends_everything_in_order(place: Place, number: signal.Signals, code: int, moment: str) -> None:
+    file = write(place.folder, compute="{step_time: 1s}")
+    process = place.start("up", file, "--out", "run")
+    moments = {
+        "building": lambda: place.state.is_dir() and list(place.state.iterdir()),
+        "measuring": lambda: nursery_of(process),
+        "training": lambda: workers_of(process),
+    }
+    wait_for(moments[moment], process)
+    process.send_signal(number)
+    _, errors = process.communicate()
+    said = [line for line in errors.splitlines() if not line.startswith("note: ")]
+    assert process.returncode == code
+    assert len(said) == 1
+    assert "0 of 2 cells are done; testbed up --resume" in said[0]
+    assert place.left_behind() == []
+
+
+def test_the_run_of_a_killed_controller_can_be_finished_as_if_nothing_had_happened(place: Place) -> None:
+    file = write(place.folder, methods=METHODS, compute="{step_time: 30ms}")
+    process = place.start("up", file, "--out", "killed", "--no-calibrate")
+    first, second = place.folder / "killed/cells/v0-allreduce-r0", place.folder / "killed/cells/v0-dpsgd-r0"
+    wait_for((first / "result.json").exists, process)
+    wait_for(lambda: second.exists() and workers_of(process), process)
+    process.kill()
+    process.communicate()
+    assert place.run("down", "--all").returncode == 0
+    assert place.left_behind() == []
+    assert not (second / "result.json").exists()
+
+    before = (first / "result.json").stat().st_mtime_ns
+    done = place.run("up", "--resume", "killed", "--no-calibrate")
+    assert done.returncode == 0, done.stderr
+    assert "2 of 3 cells are missing" in done.stdout
+    assert (first / "result.json").stat().st_mtime_ns == before
+
+    undisturbed = place.run("up", file, "--out", "whole", "--no-calibrate")
+    assert undisturbed.returncode == 0, undisturbed.stderr
+    cells = sorted(path.name for path in (place.folder / "whole/cells").iterdir())
+    assert len(cells) == 3
+    for cell in cells:
+        curves = [losses(place.folder / run / "cells" / cell) for run in ("killed", "whole")]
+        assert curves[0] == curves[1]
+        assert all(len(curve) == 12 for curve in curves[0].values())
+    assert place.left_behind() == []
+
+
+@pytest.mark.parametrize("victim", ["worker", "nursery"])
+def test_a_killed_worker_fails_its_cell_alone(place: Place, victim: str) -> None:
+    process = place.start("up", write(place.folder, compute="{step_time: 100ms}"), "--out", "run", "--no-calibrate")
+    workers = wait_for(lambda: (found := workers_of(process)) and len(found) == 3 and found, process)
+    os.kill(workers[1] if victim == "worker" else nursery_of(process), signal.SIGKILL)
+    output, errors = process.communicate()
+    assert process.returncode == 5, errors
+    failed, fine = (result(place.folder / "run", f"v0-{name}-r0") for name in ("allreduce", "dpsgd"))
+    assert ("w1 was killed by SIGKILL" if victim == "worker" else "that forks the workers ended") in failed["error"]
+    assert fine["error"] is None
+    assert failed["error"] in output.replace("\n", " ")
+    assert place.left_behind() == []
+
+
+@pytest.mark.parametrize("size", ["8k", "20k", "90k"])
+def test_a_full_disk_is_told_in_one_line(place: Place, size: str) -> None:
+    """Too small for the scenario, for the environment, for what workers write."""
+    write(place.folder)
+    (place.folder / "full").mkdir()
+    script = f"mount -t tmpfs -o size={size} none full && exec {' '.join(COMMAND)} up small.yaml --out full/run"
+    done = place.shell(f"{script} --no-calibrate")
+    assert done.returncode == 1, done.stderr
+    said = [line for line in done.stderr.splitlines() if not line.startswith("note: ")]
+    assert "No space left on device" in said[0]
+    assert "Traceback" not in done.stderr
+    assert len(said) <= 2
+    assert place.left_behind() == []
+
+
+def test_a_read_only_place_is_refused_before_anything_is_started(place: Place) -> None:
+    write(place.folder)
+    (place.folder / "fixed").mkdir()
+    script = f"mount -t tmpfs -o ro none fixed && exec {' '.join(COMMAND)} up small.yaml --out fixed/run"
+    done = place.shell(script)
+    assert done.returncode == 1
+    assert "cannot write the run's results to fixed/run: Read-only file system" in done.stderr
+    assert not place.state.exists()
+
+
+def test_methods_that_misbehave_fail_alone_and_say_why(place: Place) -> None:
+    """Also what a worker can see and do: nothing but its own network, its own directory, its own share of memory."""
+    shutil.copy(TOYS, place.folder)
+    toys = ["Hog", "Poison", "Crash", "Nosy"]
+    methods = "[" + ", ".join([*(f"toys.py:{toy}" for toy in toys), "dpsgd"]) + "]"
+    file = write(place.folder, workers="{count: 3, memory: 150mb}", methods=methods)
+    (place.folder / "elsewhere").mkdir()
+    done = place.run("up", file, "--out", "elsewhere/run", "--no-calibrate")
+    run = place.folder / "elsewhere/run"
+    assert done.returncode == 5, done.stderr
+    hog, poison, crash, nosy = (result(run, f"v0-toys.py-{toy.lower()}-r0") for toy in toys)
+    usual = result(run, "v0-dpsgd-r0")
+
+    if any("memory could not be limited" in warning for warning in usual["warnings"]):
+        assert hog["error"] is None  # where control groups may not be used, that is said and nothing happens
+    else:
+        assert hog["error"] == "w1 ran out of memory: the scenario allows 150 MB each"
+    assert "w1: 1.weight holds NaN or Inf at step 4" in poison["error"]
+    assert crash["error"] == "w1: ZeroDivisionError: division by zero"
+    assert usual["error"] is None
+    assert 0 < usual["memory_per_worker"] < 150e6
+
+    said = place.run("logs", run, "w1", "--cell", "v0-toys.py-crash-r0").stdout
+    assert "about to divide" in said
+    assert "toys.py" in said.split("Traceback")[1]
+
+    assert nosy["error"] is None
+    seen = json.loads((run / "cells/v0-toys.py-nosy-r0/nosy.json").read_text())
+    assert seen == {
+        "interfaces": ["eth0", "lo"],
+        "in_sys": ["eth0", "lo"],
+        "capabilities": 0,
+        "writable": [],
+        "own_directory": True,
+        "networks": [],
+        "unix_sockets": 0,
+        "interface_down": False,
+        "new_network": False,
+        "hosts_network": False,
+        "remount": False,
+    }
+    assert losses(run / "cells/v0-toys.py-nosy-r0") == losses(run / "cells/v0-dpsgd-r0")
+    assert place.left_behind() == []
+
+
+def test_two_at_the_same_time(place: Place) -> None:
+    first = place.start("up", write(place.folder, compute="{step_time: 5s}"), "--no-calibrate")
+    wait_for(lambda: workers_of(first), first)
+    (run,) = (place.folder / "runs").iterdir()
+    intruder = place.run("up", "--resume", run)
+    assert intruder.returncode == 1
+    assert "another testbed up is running in" in intruder.stderr
+    second = place.run("up", write(place.folder, name="other.yaml"), "--no-calibrate")
+    assert second.returncode == 0, second.stderr
+    assert "is up, too" in second.stderr
+    assert len(list((place.folder / "runs").iterdir())) == 2
+    assert first.poll() is None, "the second took the first one down"
+    first.send_signal(signal.SIGINT)
+    first.communicate()
+    assert place.left_behind() == []

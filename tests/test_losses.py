@@ -1,0 +1,81 @@
+"""What a cell's result says of workers that died."""
+
+import numpy as np
+
+from testbed.faults import Done
+from testbed.losses import describe, explain, warnings
+from testbed.topology.gossip import Gossip
+from testbed.worker.lost import Loss
+from testbed.worker.progress import Where
+
+NAMES = ("w0", "w1", "w2", "w3")
+WORKERS = [Where(step, 100_000_000_000, 0, 0.0, 0.0) for step in (40, 40, 31, 40)]
+KILLED = Done("w2", "killed", 3.0, 3.001)
+
+
+def chain() -> Gossip:
+    W = np.array([[2, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 2]]) / 3
+    return Gossip("chain", (W,))
+
+
+def test_who_was_lost_when_and_how():
+    (found,) = describe([Loss(2, "was killed by SIGKILL", 103.5)], NAMES, WORKERS, {})
+    assert (found["worker"], found["step"], found["at"]) == ("w2", 31, 3.5)
+    assert found["text"] == "w2 was lost in step 31 (it was killed by SIGKILL); its neighbours went on without it"
+
+
+def test_what_the_scenario_did_is_said_as_it_did_it():
+    given_up = {2: Done("w2", "frozen for 8.0 s, too long for the others, and killed", 8.0, 8.1)}
+    (found,) = describe([Loss(2, "was killed by SIGKILL", 103.5)], NAMES, WORKERS, given_up)
+    assert "(it was frozen for 8.0 s, too long for the others, and killed)" in found["text"]
+
+
+def test_a_graph_that_falls_apart_is_a_warning():
+    lost = [Loss(2, "was killed by SIGKILL", 0.0)]
+    assert warnings([], NAMES, chain()) == []
+    assert warnings([Loss(3, "was killed by SIGKILL", 0.0)], NAMES, chain()) == []
+    (warning,) = warnings(lost, NAMES, chain())
+    assert "falls into 2 parts (w0+w1, w3)" in warning
+
+
+def test_a_death_names_the_step_and_the_event():
+    error, hint = explain("w2 was killed by SIGKILL", "dmesg?", done=[KILLED], names=NAMES, workers=WORKERS)
+    assert error == "w2 was killed by SIGKILL in step 31"
+    assert (
+        hint == "an event of the scenario did it: at 3 s, w2 killed; on_failure: continue lets methods go on that can"
+    )
+
+
+def test_a_death_that_nobody_ordered_keeps_its_hint():
+    error, hint = explain("w1 was killed by SIGKILL", "dmesg?", done=[KILLED], names=NAMES, workers=WORKERS)
+    assert (error, hint) == ("w1 was killed by SIGKILL in step 40", "dmesg?")
+
+
+def test_a_method_that_needs_everybody_is_said_to():
+    _, hint = explain(
+        "w2 was killed by SIGKILL", None, done=[KILLED], names=NAMES, workers=WORKERS, needs_all="allreduce"
+    )
+    assert hint is not None
+    assert hint.endswith("allreduce cannot go on without a worker")
+
+
+def test_silence_is_traced_to_the_freeze():
+    frozen = Done("w1", "frozen for 30s", "step 10", 2.0)
+    for error in (
+        "w0: nothing from w1 in step 11 after 10.0 s (deadline 10 s)",
+        "w0: nothing from the other workers in step 11 after 10.0 s (deadline 10 s); not a word from w1",
+        "w0: nothing from the other workers in step 11 after 10.0 s (deadline 10 s); not a word from w3, w1",
+    ):
+        same, hint = explain(error, "frozen?", done=[frozen], names=NAMES, workers=WORKERS)
+        assert same == error
+        assert hint is not None
+        assert hint.startswith("an event of the scenario did it: at step 10, w1 frozen for 30s, longer than a worker")
+    _, hint = explain("w0: nothing from w3 in step 1", "frozen?", done=[frozen], names=NAMES, workers=WORKERS)
+    assert hint == "frozen?"
+
+
+def test_other_errors_are_left_alone():
+    assert explain("w0: no more data", "get some", done=[KILLED], names=NAMES, workers=WORKERS) == (
+        "w0: no more data",
+        "get some",
+    )
