@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count, takewhile
+from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
 from testbed.network import schedule
@@ -294,7 +295,7 @@ class _Upcoming:
     @property
     def at(self) -> float:
         """When the next one is due."""
-        return NEVER * 1e6 if self._next is None else float(self._next.at)
+        return inf if self._next is None else float(self._next.at)
 
     def pop(self) -> Action:
         assert self._next is not None

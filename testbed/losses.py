@@ -30,14 +30,19 @@ def describe(
 
 
 def warnings(losses: Sequence[Loss], names: Sequence[str], gossip: Gossip) -> list[str]:
-    """A warning where those that live no longer form one graph."""
+    """What the loss does to the mixing among those that live."""
     if not losses:
         return []
+    found = []
     parts = _parts(gossip, [rank for rank in range(gossip.size) if rank not in {loss.rank for loss in losses}])
-    if len(parts) < 2:
-        return []
-    shown = ", ".join("+".join(names[rank] for rank in part) for part in parts)
-    return [f"without those that were lost the gossip graph falls into {len(parts)} parts ({shown}): they cannot agree"]
+    if len(parts) > 1:
+        shown = ", ".join("+".join(names[rank] for rank in part) for part in parts)
+        found.append(
+            f"without those that were lost the gossip graph falls into {len(parts)} parts ({shown}): they cannot agree"
+        )
+    if not gossip.symmetric:
+        found.append(f"{gossip.name} is a directed graph: without those that were lost the models' mean is not kept")
+    return found
 
 
 def explain(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import ScenarioError
+from testbed.plan import Plan
 from testbed.results.rundir import RunDirectory
 from testbed.scenario.load import as_data, dump, load
 from testbed.scenario.model import Scenario
@@ -14,8 +15,12 @@ from testbed.scenario.model import Scenario
 MISSING = object()
 
 
-def remember(run: RunDirectory, scenario: Scenario) -> None:
-    """Write down what the run is, with every default spelt out, and where the files are that it names."""
+def remember(run: RunDirectory, scenario: Scenario, made: Plan) -> None:
+    """Write down what the run is: its cells, its scenario with every default spelt out, and where the files are that
+    it names."""
+    from testbed.controller import describe_cells  # it imports much
+
+    run.write_json("cells.json", describe_cells(made))
     run.write_json("origin.json", {"file": scenario.source.file, "directory": str(scenario.resolve(".").resolve())})
     run.write_text("scenario.yaml", dump(scenario))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -40,15 +41,19 @@ class Request:
 
 def up(request: Request) -> int:
     """Run it; the exit code. Ctrl-C and its kin raise Interrupted, with everything taken down."""
-    with interruptible():
-        return _up(request)
+    with interruptible(), ExitStack() as held:
+        return _up(request, held)
 
 
-def _up(request: Request) -> int:
+def _up(request: Request, held: ExitStack) -> int:
     from testbed import planview
     from testbed.plan import plan, with_methods_checked
+    from testbed.results.rundir import RunDirectory
+    from testbed.resume import remember
 
     resumed = _resumed(request)
+    if resumed:
+        held.enter_context(resumed.locked())
     scenario = _scenario(request, resumed)
     made = plan(scenario)
     chosen = _chosen(made, request.only)
@@ -59,13 +64,12 @@ def _up(request: Request) -> int:
         planview.show(made)
         return 0
     _check_machine(made, request)
-    run = resumed or _new_run(request, scenario, made)
     if resumed:
-        from testbed.controller import incomplete
-
-        missing = {cell.id for cell in incomplete(made, run)}
-        chosen = [cell for cell in chosen if cell.id in missing]
-        click.echo(f"{len(missing)} of {len(made.cells)} cells are missing")
+        run, chosen = resumed, _missing(made, resumed, chosen)
+    else:
+        run = RunDirectory.create(scenario.name, request.out)
+        held.enter_context(run.locked())
+        remember(run, scenario, made)
     try:
         _run(made, run, chosen, request)
     except (Interrupted, TestbedError) as error:
@@ -75,17 +79,14 @@ def _up(request: Request) -> int:
 
 
 def _resumed(request: Request) -> RunDirectory | None:
-    """The run to go on with, now ours alone."""
+    """The run to go on with."""
     from testbed.results.rundir import RunDirectory
 
     if request.resume is None:
         return None
     if request.out:
         raise ScenarioError("--resume and --out exclude each other", hint="a run goes on where it began")
-    run = RunDirectory.open(request.resume)
-    if not request.dry_run:
-        run.lock()
-    return run
+    return RunDirectory.open(request.resume)
 
 
 def _scenario(request: Request, resumed: RunDirectory | None) -> Scenario:
@@ -136,16 +137,12 @@ def _check_machine(made: Plan, request: Request) -> None:
         click.echo(f"note: {', '.join(others)} is up, too: what both do at once disturbs the measurements", err=True)
 
 
-def _new_run(request: Request, scenario: Scenario, made: Plan) -> RunDirectory:
-    from testbed.controller import describe_cells
-    from testbed.results.rundir import RunDirectory
-    from testbed.resume import remember
+def _missing(made: Plan, run: RunDirectory, chosen: Sequence[Cell]) -> list[Cell]:
+    from testbed.controller import incomplete
 
-    run = RunDirectory.create(scenario.name, request.out)
-    run.lock()
-    run.write_json("cells.json", describe_cells(made))
-    remember(run, scenario)
-    return run
+    missing = {cell.id for cell in incomplete(made, run)}
+    click.echo(f"{len(missing)} of {len(made.cells)} cells are missing")
+    return [cell for cell in chosen if cell.id in missing]
 
 
 def _run(made: Plan, run: RunDirectory, cells: Sequence[Cell], request: Request) -> None:

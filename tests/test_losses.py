@@ -38,6 +38,12 @@ def test_a_graph_that_falls_apart_is_a_warning():
     assert "falls into 2 parts (w0+w1, w3)" in warning
 
 
+def test_a_directed_graph_loses_its_mean():
+    one_way = Gossip("circle", ((np.eye(4) + np.roll(np.eye(4), 1, axis=1)) / 2,))
+    found = warnings([Loss(2, "was killed by SIGKILL", 0.0)], NAMES, one_way)
+    assert [warning.partition(":")[0] for warning in found] == ["circle is a directed graph"]
+
+
 def test_a_death_names_the_step_and_the_event():
     error, hint = explain("w2 was killed by SIGKILL", "dmesg?", done=[KILLED], names=NAMES, workers=WORKERS)
     assert error == "w2 was killed by SIGKILL in step 31"

@@ -34,6 +34,16 @@ def port_name(rank: int) -> str:
     return f"p{rank}"
 
 
+def hardware_address(kind: int, number: int) -> str:
+    """Locally administered, and of our own choice: 1 for ends of links, 2 for ports, 3 for workers."""
+    return f"02:{kind:02x}:" + ":".join(f"{number >> shift & 255:02x}" for shift in (24, 16, 8, 0))
+
+
+def port_mac(rank: int) -> str:
+    """Of the router's interface to a worker; workers know it, so that nobody need ask."""
+    return hardware_address(2, rank)
+
+
 class Agent:
     """Executes requests; each public method is one."""
 
@@ -66,12 +76,8 @@ class Agent:
         for name in interfaces:
             namespaces.ethtool(name, ETHTOOL_SET_GRO, 0)
 
-    def send(self, messages: list[tuple[int, str, str]] | None = None, file: str | None = None) -> None:
-        """Send requests (router or -1, label, hexadecimal bytes) in order; large batches come in a file."""
-        if messages is None:
-            assert file is not None
-            with open(file) as stored:
-                messages = json.load(stored)
+    def send(self, messages: list[tuple[int, str, str]]) -> None:
+        """Send requests (router or -1, label, hexadecimal bytes) in order."""
         for router, label, text in messages:
             target = self._root if router < 0 else self._routers[router]
             try:
@@ -88,25 +94,36 @@ class Agent:
         return [(number, *stats) for number, router in enumerate(self._routers) for stats in router.links()]
 
 
-def allow_descriptors(count: int) -> None:
-    """As many as needed, where we may."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < count:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (count if hard < 0 else min(count, hard), hard))
+def allow_descriptors(count: int) -> int:
+    """As many as needed, where we may; how many there are now."""
+    soft, hard = (
+        count if limit == resource.RLIM_INFINITY else limit for limit in resource.getrlimit(resource.RLIMIT_NOFILE)
+    )
+    if soft >= count:
+        return soft
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count, max(count, hard)))
+    except (ValueError, PermissionError):  # only root may lift the hard limit
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        return hard
+    return count
 
 
 def serve(agent: Agent) -> None:
-    """Answer requests until the other side closes."""
-    _answer({"ready": os.uname().release})
+    """Answer requests until the other side closes. Long ones come in a file; an answer has its request's number."""
+    _answer({"number": 0, "ready": os.uname().release})
     for line in sys.stdin:
         request: dict[str, Any] = json.loads(line)
-        operation = request.pop("op")
+        if "file" in request:
+            with open(request["file"]) as stored:
+                request = json.load(stored)
+        operation, number = request.pop("op"), request.pop("number")
         try:
-            _answer({"result": getattr(agent, operation)(**request)})
+            _answer({"number": number, "result": getattr(agent, operation)(**request)})
         except OSError as error:
-            _answer({"error": str(error), "errno": error.errno})
+            _answer({"number": number, "error": str(error)})
         except Exception as error:  # noqa: BLE001 - the box must answer whatever happens; the keeper raises it
-            _answer({"error": f"{type(error).__name__}: {error}", "errno": None})
+            _answer({"number": number, "error": f"{type(error).__name__}: {error}"})
 
 
 def _answer(data: dict[str, Any]) -> None:

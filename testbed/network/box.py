@@ -23,11 +23,12 @@ from typing import Any, ClassVar
 
 import testbed
 from testbed.errors import NetworkError
-from testbed.network.agent import FIRST_NAMESPACE_FD, FIRST_PORT_INDEX, port_name
+from testbed.network.agent import FIRST_NAMESPACE_FD, FIRST_PORT_INDEX, port_mac, port_name
 from testbed.network.namespaces import inside
 
 ANSWER_SECONDS = 30.0
-INLINE_BYTES = 2000  # longer requests go through a file: the guest's console takes a byte per interrupt
+BATCH = 2000  # requests, whose answer comes within that time even from a large network
+INLINE_BYTES = 2000  # longer requests go through a file: the guest's console is slow, and takes no line beyond 4096
 GUEST_KERNEL = "linux"  # Debian's user-mode-linux installs it under this name
 GUEST_MODULES = Path("/usr/lib/uml/modules")
 # Drops what the raw socket itself sent, or every packet would circulate:
@@ -45,7 +46,7 @@ class Box(ABC):
         self.directory = directory
         self._pending = b""
         self._noise: list[str] = []
-        self._batch = 0
+        self._number = 0
         ours, theirs = socket.socketpair()
         with (directory / "box.log").open("wb") as log, inside(namespace):
             self.process = subprocess.Popen(
@@ -69,31 +70,32 @@ class Box(ABC):
 
     def wait_ready(self) -> str:
         """The kernel release the agent runs on."""
-        return str(self._read_answer()["ready"])
+        return str(self._read_answer(0)["ready"])
 
     def call(self, op: str, **arguments: Any) -> Any:
         """One request to the agent."""
-        line = json.dumps({"op": op, **arguments}, separators=(",", ":")).encode() + b"\n"
+        self._number += 1
+        request = {"op": op, "number": self._number, **arguments}
+        line = json.dumps(request, separators=(",", ":"))
+        file = self.directory / f"request-{self._number}.json"
+        if len(line) > INLINE_BYTES:
+            file.write_text(line)
+            line = json.dumps({"file": str(file.resolve())})
         try:
-            self._stream.sendall(line)
-            answer = self._read_answer()
+            self._stream.sendall(line.encode() + b"\n")
+            answer = self._read_answer(self._number)
         except OSError as error:
             raise NetworkError(f"the {self.kind} box ended{self.last_words()}") from error
+        finally:
+            file.unlink(missing_ok=True)
         if "error" in answer:
             raise NetworkError(f"the {self.kind} box could not do it: {answer['error']}")
         return answer["result"]
 
     def send(self, batch: Sequence[tuple[int, str, str]]) -> None:
         """Have the agent send netlink requests."""
-        text = json.dumps(batch)
-        if len(text) < INLINE_BYTES:
-            self.call("send", messages=batch)
-            return
-        self._batch += 1
-        file = self.directory / f"batch-{self._batch}.json"
-        file.write_text(text)
-        self.call("send", file=str(file.resolve()))
-        file.unlink()
+        for begin in range(0, len(batch), BATCH):
+            self.call("send", messages=batch[begin : begin + BATCH])
 
     def pids(self) -> list[int]:
         """The box's processes."""
@@ -109,7 +111,8 @@ class Box(ABC):
         self.process.wait()
         self._stream.close()
 
-    def _read_answer(self) -> dict[str, Any]:
+    def _read_answer(self, number: int) -> dict[str, Any]:
+        """The answer to a request; one that came too late for its own is passed over."""
         deadline = time.monotonic() + ANSWER_SECONDS
         while True:
             line, found, rest = self._pending.partition(b"\n")
@@ -118,8 +121,10 @@ class Box(ABC):
                 text = line.decode(errors="replace").strip()
                 if text.startswith("@"):
                     answer: dict[str, Any] = json.loads(text[1:])
-                    return answer
-                self._noise.append(text)
+                    if answer["number"] == number:
+                        return answer
+                else:
+                    self._noise.append(text)
                 continue
             remaining = deadline - time.monotonic()
             if remaining <= 0 or not select.select([self._stream], [], [], remaining)[0]:
@@ -191,7 +196,7 @@ class DelayBox(Box):
         """Hot-plug: the kernel's command line has no room for many ports."""
         for rank, size in sizes.items():
             # vec=0: packets one by one. In batches, all but the first one's payload arrived as zeros (kernel 6.1).
-            port = f"transport=raw,ifname={port_name(rank)},mtu={size},vec=0,bpffile=b"
+            port = f"transport=raw,ifname={port_name(rank)},mac={port_mac(rank)},mtu={size},vec=0,bpffile=b"
             self._management(f"config vec{rank}:{port}")
         names = {f"vec{rank}": rank for rank in sizes}
         # With generic receive offload netem would see one packet where there were many.

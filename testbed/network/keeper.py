@@ -51,6 +51,12 @@ class Keeper:
         self.settings: dict[str, Any] = {}
         self.partition: dict[str, list[str]] = {}  # by worker, whom it cannot reach
         self.timeline = Timeline()
+        needed = 100 + 2 * len(plan.workers)  # by us, and by the guest, which inherits the limit
+        if (allowed := allow_descriptors(needed)) < needed:
+            raise NetworkError(
+                f"{len(plan.workers)} workers need {needed} open files, but a process may have only {allowed}",
+                hint=f"ulimit -n {needed}, as root",
+            )
         self.box_namespace = namespaces.create()
         self.box: Box = BOXES[kind](self.box_namespace, directory)  # boots while we go on
 
@@ -85,7 +91,6 @@ class Keeper:
         self._write_hosts()
 
     def _make_workers(self) -> None:
-        allow_descriptors(100 + 3 * len(self.plan.workers))
         self.workers: dict[str, int] = {}
         for worker in self.plan.workers:
             namespace = self.workers[worker.name] = namespaces.create()

@@ -13,7 +13,7 @@ from pyroute2 import IPBatch
 from pyroute2.netlink.rtnl.tcmsg import sched_netem
 
 from testbed.network import shaping
-from testbed.network.agent import FIRST_NAMESPACE_FD, FIRST_PORT_INDEX, port_name
+from testbed.network.agent import FIRST_NAMESPACE_FD, FIRST_PORT_INDEX, hardware_address, port_mac, port_name
 from testbed.network.netlink import split
 from testbed.network.shape import Shape
 from testbed.plan import LinkPlan, NetworkPlan, WorkerPlan
@@ -142,8 +142,7 @@ def _one_link(link: LinkPlan, number: Mapping[str, int], mtu: int, attach: Attac
             batch.addr("add", index=index, address=own, prefixlen=31)
             attach(batch, index, shape, reverse, mtu, "add")
             batch.link("set", index=index, state="up")
-            # ARP over a slow or lossy link would be traffic that nobody asked for
-            batch.neigh("add", ifindex=index, dst=other, lladdr=_end_mac(link, peer), state=PERMANENT)
+            _know(batch, index, other, _end_mac(link, peer))
 
         yield from _encode(number[router], f"{label} at {router}", configure)
 
@@ -171,6 +170,7 @@ def port_messages(plan: NetworkPlan, ports: Mapping[int, int]) -> list[Message]:
         def configure(batch: IPBatch, index: int = ports[worker.rank], worker: WorkerPlan = worker) -> None:
             batch.addr("add", index=index, address=worker.gateway, prefixlen=30)
             batch.link("set", index=index, state="up")
+            _know(batch, index, worker.address, hardware_address(3, worker.rank))
 
         messages += _encode(number[worker.router], f"port of {worker.name}", configure)
     return messages
@@ -240,10 +240,16 @@ def worker_cable(end: int, namespace: int, worker: WorkerPlan, segments: int, mt
             "add",
             index=FIRST_PORT_INDEX + worker.rank,
             ifname=port_name(worker.rank),
+            address=port_mac(worker.rank),
             mtu=mtu,
             net_ns_fd=end,
             linkinfo=_veth_to(
-                index=2, IFLA_IFNAME="eth0", IFLA_MTU=mtu, IFLA_NET_NS_FD=namespace, IFLA_GSO_MAX_SEGS=segments
+                index=2,
+                IFLA_IFNAME="eth0",
+                IFLA_ADDRESS=hardware_address(3, worker.rank),
+                IFLA_MTU=mtu,
+                IFLA_NET_NS_FD=namespace,
+                IFLA_GSO_MAX_SEGS=segments,
             ),
         )
 
@@ -257,6 +263,7 @@ def worker_side(worker: WorkerPlan) -> list[bytes]:
         batch.link("set", index=1, state="up")
         batch.addr("add", index=2, address=worker.address, prefixlen=30)
         batch.link("set", index=2, state="up")
+        _know(batch, 2, worker.gateway, port_mac(worker.rank))
         batch.route("add", dst="0.0.0.0/0", gateway=worker.gateway, oif=2)
 
     return _requests(configure)
@@ -277,8 +284,13 @@ def _end_name(link: LinkPlan, router: str) -> str:
 
 
 def _end_mac(link: LinkPlan, router: str) -> str:
-    high, low = divmod(2 * link.index + (router == link.b), 256)
-    return f"02:1b:{high >> 16 & 255:02x}:{high >> 8 & 255:02x}:{high & 255:02x}:{low:02x}"
+    return hardware_address(1, 2 * link.index + (router == link.b))
+
+
+def _know(batch: IPBatch, index: int, address: str, mac: str) -> None:
+    """A neighbour that need not be asked for: ARP over a slow or lossy link would be traffic that nobody wanted, and
+    on a busy machine an answer that comes too late makes a worker unreachable."""
+    batch.neigh("add", ifindex=index, dst=address, lladdr=mac, state=PERMANENT)
 
 
 def _veth_to(index: int, **attributes: Any) -> dict[str, Any]:

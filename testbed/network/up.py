@@ -113,6 +113,8 @@ def down(name: str | None, *, everything: bool) -> None:
 
 def _end_all() -> None:
     """One that cannot be ended must not keep the others up."""
+    from testbed.runtime.groups import remove_leftovers
+
     failed: list[NetworkError] = []
     for directory, found in state.everything():
         try:
@@ -120,5 +122,7 @@ def _end_all() -> None:
             click.echo(f"{directory.name} is down")
         except NetworkError as error:
             failed.append(error)
+    for group in remove_leftovers():
+        click.echo(f"{group} is gone")
     if failed:
         raise NetworkError("; ".join(map(str, failed)))

@@ -19,7 +19,7 @@ MOST_ROWS = 40
 MOST_REASONS = 8
 
 
-def show_calibration(found: Calibration, mtu: int) -> None:
+def show_calibration(found: Calibration, mtu: int, console: Console | None = None) -> None:
     """The table "asked / measured" and the verdict."""
     table = Table(title="links, asked / measured", title_justify="left")
     table.add_column("between")
@@ -30,17 +30,17 @@ def show_calibration(found: Calibration, mtu: int) -> None:
         table.add_row(_between(probe), _round_trip(probe), *_goodputs(probe, mtu), *_losses(probe))
     if not any(way.loss for probe in shown for way in (probe.there, probe.back)):
         table.columns = table.columns[:4]
-    console = Console()
+    console = console or Console()
     console.print(table)
     if len(found.probes) > MOST_ROWS:
         console.print(f"… and {len(found.probes) - MOST_ROWS} more (all of them count for the verdict)")
     if found.unmeasured:
         console.print(f"goodput was not measured on {found.unmeasured} of the link directions, to keep this short")
-    show_verdict(found.verdict)
+    show_verdict(found.verdict, console)
 
 
-def show_verdict(verdict: Verdict) -> None:
-    console = Console()
+def show_verdict(verdict: Verdict, console: Console | None = None) -> None:
+    console = console or Console()
     console.print(f"the network is [{STYLES[verdict.grade]}]{verdict.grade}[/]", highlight=False)
     for reason in verdict.reasons[:MOST_REASONS]:
         console.print(f"  {reason}", highlight=False)

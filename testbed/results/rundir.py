@@ -31,7 +31,6 @@ class RunDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock: int | None = None
 
     @staticmethod
     def create(name: str, out: Path | None) -> RunDirectory:
@@ -58,15 +57,19 @@ class RunDirectory:
             )
         return RunDirectory(path.resolve())
 
-    def lock(self) -> None:
-        """Nobody else runs cells here; until this process ends."""
-        self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Nobody else runs cells here meanwhile. However this process ends, the kernel lets go."""
+        fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StorageError(
-                f"another testbed up is running in {self.path}", hint="wait for it, or name another place with --out"
-            ) from None
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                words = f"another testbed up is running in {self.path}"
+                raise StorageError(words, hint="wait for it, or name another place with --out") from None
+            yield
+        finally:
+            os.close(fd)
 
     @contextmanager
     def writing(self) -> Iterator[None]:

@@ -34,7 +34,7 @@ def show(run: RunDirectory, *, as_json: bool) -> None:
     for point in links[:MOST_POINTS]:
         if point["label"]:
             console.print(f"\nthe network at {escape(point['label'])}", highlight=False)
-        show_calibration(calibration(point), point.get("mtu", MTU))
+        show_calibration(calibration(point), point.get("mtu", MTU), console)
     if len(links) > MOST_POINTS:
         console.print(f"… and {len(links) - MOST_POINTS} more networks: testbed show --json")
     _environment(run.read_json("environment.json"), console)
@@ -65,7 +65,8 @@ def calibration(stored: dict[str, Any]) -> Calibration:
     probes = []
     for probe in stored["probes"]:
         ways = {way: Way(**probe[way]) for way in ("there", "back")}
-        probes.append(Probe(**{**probe, **ways, "links": tuple(probe["links"])}))
+        names = {"links": tuple(probe["links"]), "uses": frozenset(probe["uses"])}
+        probes.append(Probe(**{**probe, **ways, **names}))
     verdict = Verdict(stored["verdict"]["grade"], tuple(stored["verdict"]["reasons"]))
     return Calibration(tuple(probes), verdict, stored["unmeasured"])
 

@@ -69,13 +69,15 @@ class Groups:
     def make(memory: Mapping[str, int], cpus: Mapping[str, float]) -> Groups:
         """By worker: bytes, and processors (only those that whole cores do not express)."""
         groups = Groups()
+        if memory or cpus:
+            remove_leftovers()
         groups._limit("memory", {name: _memory_files(value) for name, value in memory.items()})
         groups._limit("cpu", {name: _cpu_files(value) for name, value in cpus.items()})
         return groups
 
     def joined_by(self, worker: str) -> list[str]:
         """The files into which a worker writes 0 to become a member."""
-        return [str(group / "cgroup.procs") for group in self.members.get(worker, [])]
+        return [str(group / "cgroup.procs") for group in dict.fromkeys(self.members.get(worker, []))]
 
     def out_of_memory(self) -> list[str]:
         """The workers of which the kernel has killed a process because the group had no memory left."""

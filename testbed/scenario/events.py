@@ -110,9 +110,10 @@ class _What(Model):
     heal: bool | None = Field(default=None, description="All partitions end.")
     kill: Nodes | None = Field(
         default=None,
-        description="These workers die at once, as by a power cut. See on_failure. With `for` they restart then.",
+        description="These workers die at once, as by a power cut. See on_failure. With `for` they restart then (not "
+        "available yet).",
     )
-    restart: Nodes | None = Field(default=None, description="These workers start again and rejoin.")
+    restart: Nodes | None = Field(default=None, description="These workers start again and rejoin (not available yet).")
     freeze: Nodes | None = Field(default=None, description="These workers stop, silently, for as long as `for` says.")
     slow: Nodes | None = Field(default=None, description="These workers compute `factor` times slower: stragglers.")
     random: RandomEvents | None = Field(

@@ -59,8 +59,13 @@ class Checkpoints:
 
     def newest(self) -> int | None:
         """The newest step that all workers have."""
-        complete = [step for step in self._steps() if len(list(self._path(step).parent.glob("*.pt"))) == self._size]
-        return max(complete, default=None)
+        return max((step for step in self._steps() if self._complete(step)), default=None)
+
+    def _complete(self, step: int) -> bool:
+        try:
+            return len(list(self._path(step).parent.glob("*.pt"))) == self._size
+        except FileNotFoundError:  # others have just deleted it: there is a newer one
+            return False
 
     def load(self, step: int, peer: WorkerPeer, task: Task, state: Any) -> dict[str, Any]:
         """Into a freshly made peer, task and method state; returns what the loop gave."""

@@ -67,9 +67,11 @@ def test_json_is_whole_or_not_there(tmp_path):
 
 def test_one_process_at_a_time(tmp_path):
     run = begun(tmp_path / "run")
-    run.lock()
-    with pytest.raises(StorageError, match="another testbed up is running"):
-        RunDirectory.open(run.path).lock()
+    second = RunDirectory.open(run.path)
+    with run.locked(), pytest.raises(StorageError, match="another testbed up is running"), second.locked():
+        pytest.fail("two at once")
+    with RunDirectory.open(run.path).locked():
+        pass
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EFBIG])

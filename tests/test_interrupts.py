@@ -1,0 +1,52 @@
+"""Signals as one exception, in real processes."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from testbed.interrupts import SIGNALS, Interrupted, interruptible
+from testbed.network.handle import uninterrupted
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_signals_raise_and_carry_their_exit_code(number, code):
+    before = [signal.getsignal(one) for one in SIGNALS]
+    with pytest.raises(Interrupted) as raised, interruptible():
+        os.kill(os.getpid(), number)
+    assert raised.value.exit_code == code
+    assert [signal.getsignal(one) for one in SIGNALS] == before
+
+
+def test_what_was_ignored_stays_ignored():
+    script = "from testbed.interrupts import interruptible; import os, signal\n"
+    script += "with interruptible(): os.kill(os.getpid(), signal.SIGHUP); print('lives')"
+    done = subprocess.run(["nohup", sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "lives"
+
+
+def test_clean_up_is_finished_first():
+    done = []
+
+    def clean_up() -> None:
+        with uninterrupted():
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGINT)
+            done.append("clean")
+
+    with pytest.raises(Interrupted), interruptible():
+        clean_up()
+    assert done == ["clean"]
+
+
+def test_failures_are_not_mistaken_for_it():
+    def careless() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+        except Exception:  # noqa: BLE001  # what the test is about
+            pytest.fail("a handler of failures took it")
+
+    with pytest.raises(Interrupted), interruptible():
+        careless()

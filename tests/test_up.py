@@ -1,0 +1,125 @@
+"""What `testbed up` refuses before anything is started, and how its arguments choose what is run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from running import SCENARIO, Place, write
+
+from testbed.errors import MissingError, ScenarioError
+from testbed.plan import plan
+from testbed.results.rundir import RunDirectory
+from testbed.resume import remember
+from testbed.scenario.load import load
+from testbed.up import Request, up
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """In an empty directory, which stays empty but for what the test itself writes."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TESTBED_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr("testbed.controller.Controller.run", lambda *_: pytest.fail("cells were run"))
+    yield
+    assert not (tmp_path / "state").exists()
+    assert not (tmp_path / "runs").exists()
+
+
+def old_run(folder: Path, file: Path) -> Path:
+    run = RunDirectory.create("small", folder / "old")
+    scenario = load(file)
+    remember(run, scenario, plan(scenario))
+    return run.path
+
+
+def test_a_scenario_that_is_wrong(tmp_path):
+    file = write(tmp_path, wrokers="3")
+    with pytest.raises(ScenarioError, match=r"small.yaml:7: wrokers: unknown key.*did you mean 'workers'"):
+        up(Request(file))
+
+
+def test_no_scenario_at_all(tmp_path):
+    with pytest.raises(ScenarioError, match="which scenario"):
+        up(Request(None))
+    with pytest.raises(ScenarioError, match="no such file"):
+        up(Request(tmp_path / "nowhere.yaml"))
+
+
+def test_an_unknown_method_and_an_unknown_option(tmp_path):
+    with pytest.raises(ScenarioError, match=r"small.yaml:6: .*dpsdg.*did you mean dpsgd"):
+        up(Request(write(tmp_path, methods="[dpsdg]")))
+    with pytest.raises(ScenarioError, match=r"small.yaml:6: .*gama.*did you mean gamma"):
+        up(Request(write(tmp_path, methods="[{choco: {compressor: sign, gama: 1}}]")))
+
+
+def test_an_unknown_task_is_told_with_its_line(tmp_path):
+    with pytest.raises(ScenarioError, match=r"small.yaml:6: unknown data set 'digts'.*did you mean digits"):
+        up(Request(write(tmp_path, task="digts")))
+
+
+def test_a_data_set_that_is_not_here(tmp_path, monkeypatch):
+    monkeypatch.setenv("TESTBED_DATA", str(tmp_path / "empty"))
+    with pytest.raises(MissingError, match=r"small.yaml:6: the data set cifar10 is not on this machine") as error:
+        up(Request(write(tmp_path, task="cifar10")))
+    assert error.value.hint == "testbed data fetch cifar10"
+
+
+def test_the_docker_runtime_is_not_there_yet(tmp_path):
+    with pytest.raises(MissingError, match="the docker runtime is not available yet") as error:
+        up(Request(write(tmp_path), runtime="docker"))
+    assert "--runtime process" in error.value.hint
+    with pytest.raises(MissingError, match="the docker runtime is not available yet"):
+        up(Request(write(tmp_path, runtime="docker")))
+
+
+@pytest.mark.parametrize(("only", "words"), [("dpsg", "did you mean dpsgd"), ("sgd2000", "no such method")])
+def test_only_what_the_scenario_has(tmp_path, only, words):
+    with pytest.raises(ScenarioError, match=words) as error:
+        up(Request(write(tmp_path), only=("allreduce", only)))
+    assert error.value.hint == "it has allreduce, dpsgd"
+
+
+def test_a_dry_run_shows_the_plan_and_writes_nothing(tmp_path, capsys):
+    assert up(Request(write(tmp_path), dry_run=True)) == 0
+    assert "dpsgd" in capsys.readouterr().out
+
+
+def test_a_place_that_holds_a_run(tmp_path):
+    file = write(tmp_path)
+    path = old_run(tmp_path, file)
+    with pytest.raises(ScenarioError, match="holds a run already"):
+        up(Request(file, out=path))
+
+
+def test_resuming_with_another_scenario(tmp_path):
+    path = old_run(tmp_path, write(tmp_path))
+    other = write(tmp_path, name="other.yaml", training="{steps: 13, lr: 0.05, eval_every: 6}")
+    with pytest.raises(ScenarioError, match=r"other.yaml:6: training.steps is 13; the run in .*old has 12"):
+        up(Request(other, resume=path))
+    with pytest.raises(ScenarioError, match="seed is 3"):
+        up(Request(tmp_path / "small.yaml", sets=("seed=3",), resume=path))
+    with pytest.raises(ScenarioError, match="--set would change the run's scenario"):
+        up(Request(None, sets=("seed=3",), resume=path))
+
+
+def test_resuming_what_is_no_run_or_elsewhere(tmp_path):
+    with pytest.raises(ScenarioError, match="is not a run directory"):
+        up(Request(None, resume=tmp_path))
+    path = old_run(tmp_path, write(tmp_path))
+    with pytest.raises(ScenarioError, match="exclude each other"):
+        up(Request(None, resume=path, out=tmp_path / "new"))
+
+
+def test_errors_on_the_command_line_have_their_codes_and_no_traceback(tmp_path):
+    place = Place(tmp_path)
+    write(tmp_path, SCENARIO + "runtime: docker\n")
+    done = place.run("up", "small.yaml")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.splitlines()[-2:] == [
+        "error: the docker runtime is not available yet",
+        "  → use --runtime process: each worker is a process with a network, limits and files of its own",
+    ]
+    assert place.run("up", "nowhere.yaml").returncode == 2
+    assert place.run("show", "nothing").returncode == 2
+    assert place.run("logs", "nothing").returncode == 2
