@@ -203,7 +203,7 @@ class Controller:
             result = self._failed(cell, outcome, progress, director)
         Lost(directory).clear()
         result["events"], result["patience_s"] = director.record, waits
-        result["warnings"] = [*result["warnings"], *self.up.runtime.shortcomings]
+        result["shortcomings"] = list(self.up.runtime.shortcomings)
         started = max(where.start_ns for where in progress.all())
         result["first_step_s"] = started / 1e9 - began if started else None  # since the cell began
         result["cell_s"] = time.monotonic() - began

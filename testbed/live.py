@@ -30,6 +30,7 @@ class PlainView:
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or console_for_people()
         self._began = time.monotonic()
+        self._told: set[str] = set()
 
     def say(self, text: str) -> None:
         self.console.print(f"[dim]{time.monotonic() - self._began:6.1f} s[/]  {text}", highlight=False)
@@ -54,6 +55,10 @@ class PlainView:
         """Nothing: lines that come too often hide those that matter."""
 
     def ended(self, cell: Cell, result: dict[str, Any]) -> None:
+        for text in result["shortcomings"]:
+            if text not in self._told:
+                self._told.add(text)
+                self.say(f"  [yellow]{escape(text)}[/]")
         if result["error"]:
             self.say(f"  [bold red]failed[/]: {escape(result['error'])}")
             if result["hint"]:
@@ -93,6 +98,11 @@ class LiveView(PlainView):
     def network(self, network: NetworkPlan, choice: Choice, seconds: float) -> None:
         self._names = [worker.name for worker in network.workers]
         super().network(network, choice, seconds)
+        self._live.update(Text("measuring the links …", style="dim"), refresh=True)
+
+    def calibrated(self, label: str, found: Calibration) -> None:
+        self._live.update(Text(""), refresh=True)
+        super().calibrated(label, found)
 
     def begins(self, cell: Cell, number: int, of: int) -> None:
         self._cells, self._cell_began, self._last = (number, of), time.monotonic(), None

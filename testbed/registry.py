@@ -100,7 +100,7 @@ class Registry(Generic[T]):
     def _outside(self, name: str, beside: Path | None) -> type[T]:
         where, _, attribute = name.rpartition(":")
         file = Path(where) if where.endswith(".py") else Path(*where.split(".")).with_suffix(".py")
-        places = [place / file for place in (beside, Path()) if place is not None]
+        places = list(dict.fromkeys(place / file for place in (beside, Path()) if place is not None))
         found = next((place for place in places if place.is_file()), None)
         if found is None and where.endswith(".py"):
             raise ScenarioError(f"{self.word} {name}: there is no file {' or '.join(map(str, places))}")

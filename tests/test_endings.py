@@ -138,7 +138,7 @@ def test_methods_that_misbehave_fail_alone_and_say_why(place: Place) -> None:
     hog, poison, crash, nosy = (result(run, f"v0-toys.py-{toy.lower()}-r0") for toy in toys)
     usual = result(run, "v0-dpsgd-r0")
 
-    if any("memory could not be limited" in warning for warning in usual["warnings"]):
+    if any("memory could not be limited" in text for text in usual["shortcomings"]):
         assert hog["error"] is None  # where control groups may not be used, that is said and nothing happens
     else:
         assert hog["error"] == "w1 ran out of memory: the scenario allows 150 MB each"
@@ -185,3 +185,16 @@ def test_two_at_the_same_time(place: Place) -> None:
     first.send_signal(signal.SIGINT)
     first.communicate()
     assert place.left_behind() == []
+
+
+def test_a_network_that_is_kept_is_there_until_it_is_taken_down(place: Place) -> None:
+    done = place.run("up", write(place.folder), "--only", "dpsgd", "--out", "run", "--no-calibrate", "--keep")
+    assert done.returncode == 0, done.stderr
+    (network,) = place.state.iterdir()
+    assert f"testbed down {network.name} ends it" in done.stdout
+    assert not any("nursery" in words for words in place.processes().values())
+    assert place.run("exec", "w0", "--", "true").returncode == 0
+    assert place.run("down", network.name).returncode == 0
+    assert place.left_behind() == []
+    cells = sorted(path.name for path in (place.folder / "run/cells").iterdir())
+    assert cells == ["v0-dpsgd-r0"]

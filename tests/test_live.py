@@ -20,6 +20,7 @@ COUNTERS = {"time": 1.0, "links": {"w0>w1": [0, 0, 0, 0, 0]}}
 LATER = {"time": 2.0, "links": {"w0>w1": [1_250_000, 0, 0, 0, 0]}}
 DONE = {
     "error": None,
+    "shortcomings": ["memory could not be limited: [no] groups"],
     "step_s": 0.0123,
     "final": {"test_accuracy": 0.5, "test_loss": 1.25},
     "verdict": {"grade": "faithful"},
@@ -46,7 +47,8 @@ def story(view: PlainView) -> None:
     view.progress(MADE.cells[0], [where(3), where(4), where(5)], LATER)
     view.ended(MADE.cells[0], DONE)
     view.begins(MADE.cells[1], 1, 2)
-    view.ended(MADE.cells[1], {"error": "w1: [enforce fail] no memory", "hint": "smaller batch"})
+    failure = {"error": "w1: [enforce fail] no memory", "hint": "smaller batch"}
+    view.ended(MADE.cells[1], {**DONE, **failure})
     view.close()
 
 
@@ -66,6 +68,7 @@ def test_both_tell_the_same_story(kind):
         "→ smaller batch",
     ):
         assert words in lines
+    assert lines.count("memory could not be limited: [no] groups") == 1
 
 
 def test_plain_lines_have_no_tricks():

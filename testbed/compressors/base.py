@@ -32,6 +32,19 @@ def option(default: Any = MISSING, *, help: str, parse: Callable[[object], Any],
     return field(default=default, metadata={"help": help, "parse": parse, "example": example})
 
 
+def parse_options(made: Any, what: str) -> None:
+    """Read a frozen dataclass's options as a scenario writes them; those that do not say how are taken as they are."""
+    for one in fields(made):
+        parse = one.metadata.get("parse")
+        if parse is None:
+            continue
+        given = getattr(made, one.name)
+        try:
+            object.__setattr__(made, one.name, parse(given))
+        except ValueError as error:
+            raise ScenarioError(f"{what}: {one.name}: {given!r} is not {error}", hint=one.metadata["help"]) from None
+
+
 @dataclass(frozen=True)
 class Compressor(ABC):
     """tensor → bytes → tensor, layer by layer, coalesced into one message."""
@@ -46,18 +59,7 @@ class Compressor(ABC):
             cls.name = cls.__name__.lower()
 
     def __post_init__(self) -> None:
-        for option in fields(self):
-            parse = option.metadata.get("parse")
-            if parse is None:
-                continue
-            try:
-                value = parse(getattr(self, option.name))
-            except ValueError as error:
-                raise ScenarioError(
-                    f"compressor {self.name}: {option.name}: {getattr(self, option.name)!r} is not {error}",
-                    hint=option.metadata["help"],
-                ) from None
-            object.__setattr__(self, option.name, value)
+        parse_options(self, f"compressor {self.name}")
 
     @property
     def unbiased(self) -> bool:

@@ -10,12 +10,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from testbed.errors import ScenarioError
+from testbed.compressors.base import parse_options
 from testbed.flat import Layout
 from testbed.topology.gossip import Gossip
 
@@ -93,15 +93,7 @@ class Method(ABC):
     survives: ClassVar[bool] = False  # whether the others can go on when a worker is lost (on_failure: continue)
 
     def __post_init__(self) -> None:
-        for option in fields(self):
-            try:
-                value = option.metadata["parse"](getattr(self, option.name))
-            except ValueError as error:
-                raise ScenarioError(
-                    f"method {self.name}: {option.name}: {getattr(self, option.name)!r} is not {error}",
-                    hint=option.metadata["help"],
-                ) from None
-            object.__setattr__(self, option.name, value)
+        parse_options(self, f"method {self.name}")
 
     @property
     @abstractmethod

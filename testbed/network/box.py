@@ -125,6 +125,8 @@ class Box(ABC):
                         return answer
                 else:
                     self._noise.append(text)
+                    if "Kernel panic" in text:  # after which it may just sit there
+                        raise NetworkError(f"the {self.kind} box failed{self.last_words()}")
                 continue
             remaining = deadline - time.monotonic()
             if remaining <= 0 or not select.select([self._stream], [], [], remaining)[0]:

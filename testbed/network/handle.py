@@ -22,6 +22,7 @@ from testbed.plan import NetworkPlan
 
 T = TypeVar("T")
 START_SECONDS = 60.0
+ANSWER_SECONDS = 60.0
 
 
 class Handle:
@@ -31,6 +32,7 @@ class Handle:
         self.state = running
         self._lifeline = lifeline
         self._control = socket.socket(socket.AF_UNIX)
+        self._control.settimeout(ANSWER_SECONDS)
         try:
             self._control.connect(str(running.directory / "control"))
         except OSError as error:
@@ -54,6 +56,9 @@ class Handle:
         try:
             send_line(self._control, {"op": op, **arguments})
             answer = read_line(self._control, descriptors)
+        except TimeoutError as error:
+            self._control.close()  # or the next request would read this one's answer
+            raise NetworkError(f"the keeper of {self.state.name} did not answer in {ANSWER_SECONDS:g} s") from error
         except OSError as error:
             raise NetworkError(f"the keeper of {self.state.name} is gone: {error.strerror}") from error
         if answer is None:
@@ -185,6 +190,7 @@ def start(plan: NetworkPlan, box: str = "auto") -> tuple[Handle, probe.Choice]:
             theirs.close()
             ours.close()
             if keeper:
+                keeper.terminate()  # it would notice that we are gone, but only when it has built everything
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     keeper.wait(state.STOP_SECONDS)
                 keeper.kill()

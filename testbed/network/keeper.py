@@ -48,6 +48,9 @@ class Keeper:
         self.plan = plan
         self.directory = directory
         self.links: dict[str, LinkPlan] = {link.name: link for link in plan.links}
+        if len(self.links) < len(plan.links):
+            twice = next(link.name for link in plan.links if self.links[link.name] is not link)
+            raise NetworkError(f"two links would be called {twice}", hint="give a node another name")
         self.settings: dict[str, Any] = {}
         self.partition: dict[str, list[str]] = {}  # by worker, whom it cannot reach
         self.timeline = Timeline()
@@ -295,11 +298,11 @@ def main() -> None:
     try:
         _keep(directory, kind, lifeline, starter)
     except TestbedError as error:
-        print(f"error: {error}", file=sys.stderr)
         _tell(lifeline, {"error": str(error), "hint": error.hint})
-    except Exception as error:  # noqa: BLE001 - told to whoever started us, with where it happened
+        print(f"error: {error}", file=sys.stderr)
+    except Exception as error:  # noqa: BLE001 - told to whoever started us, and where it happened, to the log
+        _tell(lifeline, {"error": f"{type(error).__name__}: {error}", "hint": None})
         traceback.print_exc()
-        _tell(lifeline, {"error": f"{type(error).__name__}: {error}", "hint": f"see {directory}/keeper.log"})
     else:
         state.release(directory)
 

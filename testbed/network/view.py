@@ -12,6 +12,7 @@ from testbed.network.calibrate import Calibration, Probe, Way
 from testbed.network.handle import Handle
 from testbed.network.shaping import ideal_goodput
 from testbed.network.state import State
+from testbed.plan import NetworkPlan
 from testbed.results.verdict import Verdict
 
 STYLES = {"faithful": "green", "suspect": "yellow", "invalid": "bold red"}
@@ -88,7 +89,11 @@ def show_networks(networks: Sequence[State], leftovers: Sequence[str]) -> None:
             f"{_box(state)}, keeper {state.keeper}, congestion control {_congestion(status)}",
             highlight=False,
         )
-        console.print(_links_table(status, counters))
+        console.print(_links_table(plan, status, counters))
+        for worker, others in status["partition"].items():
+            console.print(f"partition: {worker} does not reach {', '.join(others)}", highlight=False)
+        if status["changes_left"]:
+            console.print(f"timed changes to come: {status['changes_left']}", highlight=False)
     for name in leftovers:
         console.print(
             f"[yellow]{name} is a leftover of a network that ended badly: testbed down {name}[/]", highlight=False
@@ -104,7 +109,7 @@ def _congestion(status: dict[str, Any]) -> str:
     return str(status["settings"]["net.ipv4.tcp_congestion_control"])
 
 
-def _links_table(status: dict[str, Any], counters: dict[str, Any]) -> Table:
+def _links_table(plan: NetworkPlan, status: dict[str, Any], counters: dict[str, Any]) -> Table:
     from testbed.network.setting import describe
     from testbed.network.shape import Shape
 
@@ -117,9 +122,9 @@ def _links_table(status: dict[str, Any], counters: dict[str, Any]) -> Table:
         ("queued", "right"),
     ):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
-    for link, shapes in list(status["links"].items())[: MOST_ROWS // 2]:
-        a, _, b = link.partition("-")
-        for direction, shape in zip((f"{a}>{b}", f"{b}>{a}"), shapes, strict=True):
+    for link in plan.links[: MOST_ROWS // 2]:
+        directions = f"{link.a}>{link.b}", f"{link.b}>{link.a}"
+        for direction, shape in zip(directions, status["links"][link.name], strict=True):
             sent, _, drops, _, queued = counters["links"][direction]
             table.add_row(direction, describe(Shape(**shape)), f"{sent / 1e6:.2f} MB", str(drops), f"{queued} packets")
     return table

@@ -77,9 +77,13 @@ def _parts(results: Sequence[JobResult], steps: int) -> dict[str, float]:
 
 def _floor(results: Sequence[JobResult], network: NetworkPlan, steps: int) -> float:
     """Of communication alone; all-reduce as a ring, everything else as the messages that really went out."""
-    reduced = max(result.bytes_sent.get(EVERYBODY, 0) for result in results) / steps
     n = len(results)
-    floor = ring_floor(network, reduced * n / (2 * (n - 1))) if reduced and n > 1 else 0.0
+    reduced = max(result.bytes_sent.get(EVERYBODY, 0) for result in results)
+    floor = 0.0
+    if reduced and n > 1:
+        # Not every method reduces in every step; DDP's reductions are not seen one by one.
+        reductions = max(_reductions(result) for result in results) or steps
+        floor = reductions / steps * ring_floor(network, reduced / reductions * n / (2 * (n - 1)))
     messages = {
         (result.rank, peer): count / steps
         for result in results
@@ -94,6 +98,11 @@ def _floor(results: Sequence[JobResult], network: NetworkPlan, steps: int) -> fl
     # A pipelined ring: its segments travel while others wait, so latency and sending do not add up.
     hops = gossip_floor(network, dict.fromkeys(messages, 0.0), 2 * (n - 1))
     return floor + max(hops, gossip_floor(network, messages, 1))
+
+
+def _reductions(result: JobResult) -> int:
+    waits = result.spans[result.spans["kind"] == CODES["wait"]]
+    return int(((waits["peer"] == EVERYBODY) & (waits["bytes_wire"] > 0)).sum())
 
 
 def _rounds(results: Sequence[JobResult], steps: int) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from itertools import pairwise
+from statistics import fmean
 
 from testbed.plan import NetworkPlan
 
@@ -15,28 +16,38 @@ EVERYBODY = -1  # as a peer: an all-reduce
 
 
 def gossip_floor(plan: NetworkPlan, bytes_per_step: Mapping[tuple[int, int], float], rounds: float) -> float:
-    """Seconds: `rounds` times the longest one-way latency in use, and the busiest link direction at its rate.
+    """Seconds per step: `rounds` times a path's latency and its busiest link at its rate.
 
-    `bytes_per_step` is by (sender, receiver) rank.
+    `bytes_per_step` is by (sender, receiver) rank. Two workers that wait for each other may take turns in waiting, so
+    it is the mean of both ways that counts, and likewise around a circle; no link carries more than its rate, though.
     """
     shapes = {(link.a, link.b): link.ab for link in plan.links} | {(link.b, link.a): link.ba for link in plan.links}
-    ways = _ways(plan)
+    ways = {pair: list(pairwise(way)) for pair, way in _ways(plan).items() if pair in bytes_per_step}
     load: dict[tuple[str, str], float] = defaultdict(float)
-    latency = 0.0
     for pair, count in bytes_per_step.items():
-        hops = list(pairwise(ways[pair]))
-        latency = max(latency, sum(shapes[hop].latency for hop in hops))
-        for hop in hops:
+        for hop in ways[pair]:
             load[hop] += count
-    sending = max((8 * count / rate for hop, count in load.items() if (rate := shapes[hop].rate)), default=0.0)
-    return rounds * latency + sending
+    sending = {hop: 8 * count / rate if (rate := shapes[hop].rate) else 0.0 for hop, count in load.items()}
+    times = {
+        pair: rounds * sum(shapes[hop].latency for hop in hops) + max(sending[hop] for hop in hops)
+        for pair, hops in ways.items()
+        if hops
+    }
+    around = fmean(times.values()) if times else 0.0
+    turns = [(time + times[pair[::-1]]) / 2 if pair[::-1] in times else around for pair, time in times.items()]
+    return max([0.0, *turns, *sending.values()])
 
 
 def ring_floor(plan: NetworkPlan, bytes_reduced: float) -> float:
-    """Seconds of a ring all-reduce in rank order: 2(n−1) rounds, and 2(n−1)/n of the bytes through each worker."""
+    """Seconds of a ring all-reduce in rank order, in the better direction: 2(n−1) rounds, and 2(n−1)/n of the bytes
+    through each worker."""
     n = len(plan.workers)
-    around = {(rank, (rank + 1) % n): 2 * (n - 1) / n * bytes_reduced for rank in range(n)} if n > 1 else {}
-    return gossip_floor(plan, around, rounds=2 * (n - 1))
+    if n < 2:
+        return 0.0
+    each = 2 * (n - 1) / n * bytes_reduced
+    up = {(rank, (rank + 1) % n): each for rank in range(n)}
+    down = {(there, here): each for here, there in up}
+    return min(gossip_floor(plan, ring, rounds=2 * (n - 1)) for ring in (up, down))
 
 
 def _ways(plan: NetworkPlan) -> dict[tuple[int, int], tuple[str, ...]]:

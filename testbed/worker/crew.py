@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import multiprocessing
+import os
 import signal
 import sys
 import threading
@@ -62,7 +63,7 @@ def run_forked(
         for index, call in enumerate(calls):
             reports, theirs = context.Pipe(duplex=False)
             name = names[index] if names else f"w{index}"
-            process = context.Process(target=_child, args=(call, name, theirs), name=name)
+            process = context.Process(target=_child, args=(call, name, theirs, os.getpid()), name=name)
             process.start()
             theirs.close()
             members.append(_Member(name, process, reports))
@@ -139,8 +140,10 @@ def _how(exit_code: int) -> str:
     return f"was killed by {signal.Signals(-exit_code).name}" if exit_code < 0 else f"ended with exit code {exit_code}"
 
 
-def _child(call: Callable[[], Any], name: str, reports: Connection) -> None:
+def _child(call: Callable[[], Any], name: str, reports: Connection, parent: int) -> None:
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # nobody outlives the one who started it
+    if os.getppid() != parent:  # who had ended before we asked
+        os._exit(1)
     _prctl(PR_SET_TIMERSLACK, 1)  # sleeps end on time: padded gradients are exact to some 10 µs
     try:
         content: tuple[bool, object] = (True, call())

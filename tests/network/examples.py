@@ -53,7 +53,7 @@ def fastest(handle: Handle, *pairs: tuple[str, str], count: int = 5, patience: f
     return handle.run(ask)
 
 
-def goodput(handle: Handle, *pairs: tuple[str, str], warm_up: float = 1.0, window: float = 1.0) -> list[float]:
+def goodput(handle: Handle, *pairs: tuple[str, str], warm_up: float = 0.6, window: float = 0.8) -> list[float]:
     """TCP streams side by side, bit/s."""
 
     def ask(inner: Handle) -> list[float]:

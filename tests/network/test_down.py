@@ -30,7 +30,7 @@ network: {topology: chain, link: {latency: 2ms, rate: 100mbit}}
 methods: [allreduce]
 """
 # From before the claim over the boot, the building and the measuring to the time when it is up, in seconds.
-MOMENTS = [0.1, 0.4, 0.6, 0.8, 1.0, 1.3, 1.7, 2.2, 3.0, 4.5]
+MOMENTS = [0.1, 0.4, 0.6, 0.8, 1.0, 1.3, 1.7, 2.2, 4.0]
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_ctrl_c_at_any_moment(moment: float, folder: Path, before: Traces, scena
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("moment", [0.2, 0.7, 0.9, 1.1, 1.5, 2.0, 3.0])
 def test_a_sudden_death_of_the_command_at_any_moment(
     moment: float, folder: Path, before: Traces, scenario: str
 ) -> None:
@@ -136,7 +136,7 @@ def test_a_sudden_death_of_the_command_at_any_moment(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moment", [0.5, 1.0, 2.5])
+@pytest.mark.parametrize("moment", [0.6, 1.6])
 def test_a_polite_end_of_the_command(moment: float, folder: Path, before: Traces, scenario: str) -> None:
     status, _ = interrupted(scenario, signal.SIGTERM, moment, group=False)
     if status == 0:

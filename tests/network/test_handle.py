@@ -367,3 +367,9 @@ def test_what_is_recorded_of_a_network(ring: Handle) -> None:
     assert shown.returncode == 0, shown.stderr
     assert "ring" in shown.stdout
     assert "w0>w1" in shown.stdout
+    assert "partition" not in shown.stdout
+    ring.call("set_partition", blocked={"w3": ["w4", "w5"]})
+    ring.call("start_events", changes=[(60.0, "set_partition", {"blocked": {}})])
+    shown = command("status")
+    assert "partition: w3 does not reach w4, w5" in shown.stdout
+    assert "timed changes to come: 1" in shown.stdout

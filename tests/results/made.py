@@ -23,6 +23,7 @@ def done(**values: Any) -> dict[str, Any]:
         "final": {"test_accuracy": 0.912, "test_loss": 0.3},
         "target": None,
         "warnings": ["momentum is high"],
+        "shortcomings": ["memory could not be limited"],
         "verdict": {"grade": "suspect", "reasons": ["the processors were only 3% idle"]},
         **values,
     }
@@ -34,6 +35,7 @@ def failed() -> dict[str, Any]:
         "error": error,
         "hint": "dmesg",
         "warnings": [],
+        "shortcomings": [],
         "verdict": {"grade": "invalid", "reasons": [error]},
     }
 

@@ -84,6 +84,13 @@ def test_the_floor_of_an_all_reduce():
     assert digest(reduced, NETWORK, None)["floor_s"] == pytest.approx(2 * 0.010 + 0.008)
 
 
+def test_the_floor_of_an_all_reduce_in_every_second_step():
+    """Half the rounds and bytes of one in every step."""
+    wait = [("wait", -1, 0, 30, 8000)]
+    reduced = [result(rank, rows=wait, bytes_sent={-1: 8000}) for rank in (0, 1)]
+    assert digest(reduced, NETWORK, None)["floor_s"] == pytest.approx((2 * 0.010 + 0.008) / 2)
+
+
 def test_a_worker_that_sends_nothing_has_no_floor():
     assert digest([result(rank, bytes_sent={}) for rank in (0, 1)], NETWORK, None)["floor_s"] == 0
 

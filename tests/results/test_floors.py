@@ -26,8 +26,20 @@ def test_every_round_costs_a_latency_and_bytes_cost_once():
 
 
 def test_the_busiest_direction_of_a_link_sets_the_pace():
-    """Both of these cross w1>w2; the other direction is free."""
-    assert gossip_floor(CHAIN, {(0, 2): 3000, (1, 2): 1000, (2, 1): 3999}, rounds=1) == pytest.approx(0.020 + 0.004)
+    """Two messages cross w1>w2, of 4000 bytes together, and two come back."""
+    messages = {(0, 2): 3000, (2, 0): 3000, (1, 2): 1000, (2, 1): 1000}
+    assert gossip_floor(CHAIN, messages, rounds=1) == pytest.approx(0.020 + 0.004)
+
+
+def test_two_that_wait_for_each_other_take_turns():
+    """28 ms there, 12 ms back: on average neither waits longer than the mean of both ways."""
+    uneven = network(
+        "workers: 2\nnetwork:\n  topology: chain\n  link: {latency: 10ms, rate: 8mbit}\n"
+        "  links: [{from: w0, to: w1, rate: 1mbit}]"
+    )
+    messages = {(0, 1): 2250, (1, 0): 2000}
+    assert gossip_floor(uneven, messages, rounds=1) == pytest.approx((0.010 + 0.018 + 0.012) / 2)
+    assert gossip_floor(uneven, {(0, 1): 9000, (1, 0): 1}, rounds=1) == pytest.approx(0.072), "no faster than the link"
 
 
 def test_a_switch_adds_its_links_latencies():
@@ -46,5 +58,10 @@ def test_nothing_to_send_takes_no_time():
 def test_a_ring_all_reduce():
     """2(n−1) rounds of a quarter of the bytes each, all directions in use at once."""
     assert ring_floor(RING, 40_000) == pytest.approx(6 * 0.010 + 6 * 0.010)
+    uphill = network(
+        "workers: 4\nnetwork:\n  topology: ring\n  link: {latency: 10ms, rate: 8mbit}\n"
+        "  links: [{from: w0, to: w1, rate: 1mbit}]"
+    )
+    assert ring_floor(uphill, 40_000) == pytest.approx(ring_floor(RING, 40_000)), "it goes the other way round"
     alone = network("workers: 1\nnetwork: {topology: complete}")
     assert ring_floor(alone, 40_000) == 0

@@ -75,6 +75,7 @@ def test_show_tells_everything_of_an_unfinished_run(tmp_path, capsys):
     assert "the network is faithful" in said  # as measured last
     assert "uml (no netem), kernel 6.1" in said
     assert "warning: allreduce: momentum is high" in said
+    assert "warning: allreduce: memory could not be limited" in said
 
 
 def test_show_for_programs(tmp_path, capsys):

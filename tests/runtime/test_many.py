@@ -1,0 +1,43 @@
+"""Many workers on one machine: they start, they train, and each takes little memory of its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as parquet
+import pytest
+from running import Place, losses, write
+
+pytestmark = [pytest.mark.netem, pytest.mark.slow]
+
+WORKERS = 32
+
+
+def test_thirty_two_workers_on_a_ring(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    file = write(
+        tmp_path,
+        workers=str(WORKERS),
+        methods="[dpsgd]",
+        training="{steps: 20, lr: 0.05, eval_every: 10}",
+        network="{topology: ring, link: {latency: 5ms, rate: 50mbit}}",
+    )
+    done = place.run("up", file, "--out", "run", "--no-calibrate")
+    assert done.returncode == 0, done.stderr
+    cell = tmp_path / "run/cells/v0-dpsgd-r0"
+    found = json.loads((cell / "result.json").read_text())
+    assert found["error"] is None
+    assert 0 < found["memory_per_worker"] <= 150e6
+    assert found["first_step_s"] > 0
+    curves = losses(cell)
+    assert sorted(curves) == list(range(WORKERS))
+    assert all(len(curve) == 20 for curve in curves.values())
+    mean = [sum(curve[step] for curve in curves.values()) / WORKERS for step in (0, 19)]
+    assert mean[1] < mean[0]
+    trace = parquet.read_table(cell / "trace.parquet").to_pandas()
+    sends = trace[trace.kind == "send"]
+    assert all(
+        sorted(set(sends[sends.worker == w].peer)) == sorted({(w - 1) % 32, (w + 1) % 32}) for w in range(WORKERS)
+    )
+    assert place.left_behind() == []
