@@ -24,6 +24,9 @@ SPECS = [
     {"deepsqueeze": {"compressor": "sign"}},
     "powergossip",
     "ring",
+    "naive",
+    "ef_sign",
+    {"allreduce": {"compressor": {"quantize": "8bit"}}},
 ]
 
 
@@ -36,7 +39,7 @@ def comparable(results):
     return [[(row.worker, row.step, row.metric, row.value, row.bytes_sent) for row in r.metrics] for r in results]
 
 
-@pytest.mark.parametrize("spec", [SPECS[0], SPECS[1], SPECS[2]], ids=str)
+@pytest.mark.parametrize("spec", [*SPECS, "allreduce"], ids=str)
 def test_resumes_after_a_kill(tmp_path, spec):
     method = methods.make(spec)
     undisturbed = train_local(4, method, bowl, ring(4), TRAINING)
