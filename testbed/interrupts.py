@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+AGAIN = 0.02  # seconds
 WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "the terminal went away"}
 
 
@@ -31,9 +33,15 @@ def interruptible() -> Iterator[None]:
         if handler is not signal.SIG_IGN:
             before[number] = handler
             signal.signal(number, _raise)
+    hook, alarm = sys.unraisablehook, signal.getsignal(signal.SIGALRM)
+    sys.unraisablehook = _not_lost(hook)
     try:
         yield
     finally:
+        sys.unraisablehook = hook
+        if signal.getsignal(signal.SIGALRM) is not alarm:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, alarm)
         for number, handler in before.items():
             signal.signal(number, handler)
 
@@ -46,3 +54,23 @@ def ignore() -> None:
 
 def _raise(number: int, frame: FrameType | None) -> None:
     raise Interrupted(number)
+
+
+def _not_lost(otherwise: Callable[[sys.UnraisableHookArgs], Any]) -> Callable[[sys.UnraisableHookArgs], Any]:
+    """Python drops what is raised while it finalises or forks; this exception then comes again a moment later."""
+
+    def hook(unraisable: sys.UnraisableHookArgs) -> None:
+        dropped = unraisable.exc_value
+        if not isinstance(dropped, Interrupted):
+            otherwise(unraisable)
+            return
+
+        def again(*_: object) -> None:
+            if any(signal.getsignal(number) is _raise for number in SIGNALS):
+                raise dropped
+            signal.setitimer(signal.ITIMER_REAL, AGAIN)  # something must not be interrupted now
+
+        signal.signal(signal.SIGALRM, again)
+        signal.setitimer(signal.ITIMER_REAL, AGAIN)
+
+    return hook

@@ -41,14 +41,17 @@ def result(run: Path, cell: str) -> dict:
 )
 def test_a_signal_ends_everything_in_order(place: Place, number: signal.Signals, code: int, moment: str) -> None:
     file = write(place.folder, compute="{step_time: 1s}")
-    process = place.start("up", file, "--out", "run")
+    process = place.start("up", file, "--out", "run", start_new_session=True)
     moments = {
         "building": lambda: place.state.is_dir() and list(place.state.iterdir()),
         "measuring": lambda: nursery_of(process),
         "training": lambda: workers_of(process),
     }
     wait_for(moments[moment], process)
-    process.send_signal(number)
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)  # as a terminal does: whatever it has forked gets it, too
+    else:
+        process.send_signal(number)
     _, errors = process.communicate()
     said = [line for line in errors.splitlines() if not line.startswith("note: ")]
     assert process.returncode == code

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -50,3 +51,20 @@ def test_failures_are_not_mistaken_for_it():
 
     with pytest.raises(Interrupted), interruptible():
         careless()
+
+
+def test_it_is_not_lost_where_python_drops_exceptions(capsys):
+    class Closing:
+        def __del__(self) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def drop_one() -> None:
+        Closing()
+        end = time.monotonic() + 20
+        while time.monotonic() < end:
+            time.sleep(0.01)
+
+    with pytest.raises(Interrupted) as raised, interruptible():
+        drop_one()
+    assert raised.value.exit_code == 130
+    assert capsys.readouterr().err == ""

@@ -55,7 +55,10 @@ class Agent:
         """Make the router namespaces."""
         allow_descriptors(FIRST_NAMESPACE_FD + 2 * count + 100)
         for number in range(count):
-            fd = namespaces.create()
+            try:
+                fd = namespaces.create()
+            except OSError as error:  # of memory, or of what the kernel allows
+                raise OSError(error.errno, f"no room for router {number + 1} of {count}: {error.strerror}") from error
             os.dup2(fd, FIRST_NAMESPACE_FD + number)
             os.close(fd)
         for number in range(count):  # only now: a socket must not take a number that is meant for a namespace

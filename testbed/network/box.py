@@ -24,12 +24,15 @@ from typing import Any, ClassVar
 import testbed
 from testbed.errors import NetworkError
 from testbed.network.agent import FIRST_NAMESPACE_FD, FIRST_PORT_INDEX, port_mac, port_name
-from testbed.network.namespaces import inside
+from testbed.network.namespaces import borrow, inside
 
 ANSWER_SECONDS = 30.0
 BATCH = 2000  # requests, whose answer comes within that time even from a large network
 INLINE_BYTES = 2000  # longer requests go through a file: the guest's console is slow, and takes no line beyond 4096
+PORT_BUFFER = 4 << 20  # bytes
+SO_RCVBUFFORCE = 33  # beyond what ordinary users may have
 GUEST_KERNEL = "linux"  # Debian's user-mode-linux installs it under this name
+GUEST_MEGABYTES, MEGABYTES_PER_INTERFACE = 256, 0.15
 GUEST_MODULES = Path("/usr/lib/uml/modules")
 # Drops what the raw socket itself sent, or every packet would circulate:
 # ld [ancillary packet type]; jeq PACKET_OUTGOING → drop; else pass
@@ -42,8 +45,10 @@ class Box(ABC):
     kind: ClassVar[str]
     overhead: ClassVar[float] = 0.0  # seconds a packet spends in a link's machinery beyond netem's delay
 
-    def __init__(self, namespace: int, directory: Path) -> None:
+    def __init__(self, namespace: int, directory: Path, interfaces: int = 0) -> None:
+        """`interfaces`: how many there will be, about."""
         self.directory = directory
+        self.interfaces = interfaces
         self._pending = b""
         self._noise: list[str] = []
         self._number = 0
@@ -67,6 +72,10 @@ class Box(ABC):
     def plug(self, sizes: Mapping[int, int]) -> dict[int, int]:
         """Make the workers' ports known to the agent; their interface index there, by rank. `sizes`: of the largest
         super-packet that each worker sends."""
+
+    def widen_ports(self) -> int | None:
+        """Once the ports are up: give their sockets room, where there are any; how much in bytes."""
+        return None
 
     def wait_ready(self) -> str:
         """The kernel release the agent runs on."""
@@ -179,7 +188,8 @@ class DelayBox(Box):
         wrapper = ["setpriv", "--pdeathsig", "KILL", "setarch", "--addr-no-randomize"]
         wrapper += ["unshare", "--pid", "--fork", "--kill-child=KILL"]
         kernel = shutil.which(GUEST_KERNEL) or GUEST_KERNEL
-        options = ["mem=256M", "rootfstype=hostfs", "rootflags=/", "ro", f"init={init.resolve()}"]
+        memory = GUEST_MEGABYTES + int(MEGABYTES_PER_INTERFACE * self.interfaces)  # taken only as it is used
+        options = [f"mem={memory}M", "rootfstype=hostfs", "rootflags=/", "ro", f"init={init.resolve()}"]
         console = ["con=null", "con0=fd:0,fd:1", "quiet"]
         return [
             *wrapper,
@@ -204,6 +214,25 @@ class DelayBox(Box):
         # With generic receive offload netem would see one packet where there were many.
         self.call("no_merging", interfaces=list(names))
         return {names[name]: index for name, index in self.call("interfaces").items() if name in names}
+
+    def widen_ports(self) -> int | None:
+        """A guest that has to wait for a processor must not lose packets on its doorstep, where nobody counts them: the
+        default holds 10 ms at 100 Mbit/s."""
+        kernel = _tree(self.process.pid)[1]
+        smallest = None
+        for entry in Path(f"/proc/{kernel}/fd").iterdir():
+            if not os.readlink(entry).startswith("socket:"):
+                continue
+            with socket.socket(fileno=borrow(kernel, int(entry.name))) as port:
+                if port.family != socket.AF_PACKET:
+                    continue
+                try:
+                    port.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, PORT_BUFFER)
+                except PermissionError:  # as much as the host allows to ordinary users
+                    port.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, PORT_BUFFER)
+                size = port.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+                smallest = size if smallest is None else min(smallest, size)
+        return smallest
 
     def _management(self, command: str) -> None:
         """One request to the guest kernel's management console (a datagram protocol of fixed 512-byte texts)."""

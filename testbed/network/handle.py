@@ -21,7 +21,7 @@ from testbed.network.wire import read_line, send_line
 from testbed.plan import NetworkPlan
 
 T = TypeVar("T")
-START_SECONDS = 60.0
+START_SECONDS, SECONDS_PER_LINK = 60.0, 0.05
 ANSWER_SECONDS = 60.0
 
 
@@ -160,7 +160,8 @@ class Handle:
 
 def start(plan: NetworkPlan, box: str = "auto") -> tuple[Handle, probe.Choice]:
     """Build the network. It ends with this process unless `detach` is called."""
-    choice = probe.choose(box)
+    with uninterrupted():  # it forks, and Python drops what is raised meanwhile
+        choice = probe.choose(box)
     ours, theirs = socket.socketpair()
     directory: Path | None = None
     keeper: subprocess.Popen[bytes] | None = None
@@ -173,11 +174,12 @@ def start(plan: NetworkPlan, box: str = "auto") -> tuple[Handle, probe.Choice]:
             except OSError as error:
                 raise NetworkError(f"the network {plan.name} could not be started: {error}") from error
         theirs.close()
-        ours.settimeout(START_SECONDS)
+        patience = START_SECONDS + SECONDS_PER_LINK * len(plan.links)
+        ours.settimeout(patience)
         try:
             answer = read_line(ours)
         except TimeoutError:
-            answer = {"error": f"the network was not ready after {START_SECONDS:g} s"}
+            answer = {"error": f"the network was not ready after {patience:g} s"}
         ours.settimeout(None)
         if answer is None or "error" in answer:
             raise _not_built(plan.name, answer, directory)

@@ -61,7 +61,8 @@ class Keeper:
                 hint=f"ulimit -n {needed}, as root",
             )
         self.box_namespace = namespaces.create()
-        self.box: Box = BOXES[kind](self.box_namespace, directory)  # boots while we go on
+        interfaces = len(plan.workers) + 2 * len(plan.links)
+        self.box: Box = BOXES[kind](self.box_namespace, directory, interfaces)  # boots while we go on
 
     def build(self, attach: Attach | None = None) -> None:
         """From nothing to a network that carries packets. `attach`: another qdisc than netem, for the bench."""
@@ -86,12 +87,20 @@ class Keeper:
         if not in_this_kernel:
             self.box.send(messages.move_messages(plan, ports))
         self.box.send([*messages.port_messages(plan, ports), *links])
+        self.settings["box_port_buffer"] = self._widen_ports()
         self.sockets: dict[str, Netlink] = {}
         for worker in plan.workers:  # last: a packet that reaches a guest's port while it opens may stall the guest
             self.sockets[worker.name] = side = Netlink(self.workers[worker.name])
             for request in messages.worker_side(worker):
                 side.request(request)
         self._write_hosts()
+
+    def _widen_ports(self) -> int | None:
+        try:
+            return self.box.widen_ports()
+        except OSError as error:  # not everywhere may one process touch another's sockets; it is on record
+            print(f"the box's ports keep their small buffers: {error}", file=sys.stderr)
+            return None
 
     def _make_workers(self) -> None:
         self.workers: dict[str, int] = {}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from ipaddress import IPv4Interface, collapse_addresses
 from typing import Any, NamedTuple
 
 from pyroute2 import IPBatch
@@ -197,11 +198,11 @@ def partition_messages(
     Its own router swallows what it sends to them. Links stay as they are: what others send over them passes.
     """
     number = {name: i for i, name in enumerate(plan.routers)}
-    rank = {worker.name: worker.rank for worker in plan.workers}
+    named = {worker.name: worker for worker in plan.workers}
     messages: list[Message] = []
     for worker in plan.workers:
-        before = _prefixes(rank[name] for name in old.get(worker.name, ()))
-        after = _prefixes(rank[name] for name in new.get(worker.name, ()))
+        before = _prefixes(named[name] for name in old.get(worker.name, ()))
+        after = _prefixes(named[name] for name in new.get(worker.name, ()))
 
         def change(
             batch: IPBatch, worker: WorkerPlan = worker, before: set[str] = before, after: set[str] = after
@@ -219,17 +220,9 @@ def partition_messages(
     return messages
 
 
-def _prefixes(ranks: Iterable[int]) -> set[str]:
-    """As few prefixes as cover exactly these workers."""
-    from testbed.topology.addresses import prefix  # brings networkx, which building a network does not need
-
-    blocks = {(rank, 1) for rank in ranks}
-    for count in (1 << bits for bits in range(14)):
-        for first in sorted(first for first, size in blocks if size == count and first % (2 * count) == 0):
-            if (first + count, count) in blocks:
-                blocks -= {(first, count), (first + count, count)}
-                blocks.add((first, 2 * count))
-    return {prefix(*block) for block in blocks}
+def _prefixes(workers: Iterable[WorkerPlan]) -> set[str]:
+    """As few as cover exactly these workers."""
+    return {str(one) for one in collapse_addresses(IPv4Interface(f"{w.address}/30").network for w in workers)}
 
 
 def worker_cable(end: int, namespace: int, worker: WorkerPlan, segments: int, mtu: int) -> list[bytes]:

@@ -28,7 +28,17 @@ def _sockets() -> list[int]:
 
 
 def _sent(fd: int) -> int:
-    with socket.socket(fileno=os.dup(fd)) as copy:
+    """Of one socket; nothing where another thread has closed it meanwhile, or the number is something else by now."""
+    try:
+        duplicate = os.dup(fd)
+    except OSError:
+        return 0
+    try:
+        copy = socket.socket(fileno=duplicate)
+    except OSError:
+        os.close(duplicate)
+        return 0
+    with copy:
         if copy.family not in (socket.AF_INET, socket.AF_INET6) or copy.type != socket.SOCK_STREAM:
             return 0
         info = copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_SIZE)
