@@ -112,13 +112,13 @@ class Local(Method):
 
 
 def test_a_method_of_ones_own(tmp_path, monkeypatch):
-    (tmp_path / "mine.py").write_text(MINE)
-    method = make({"mine.py:Local": {"rate": 2}}, beside=tmp_path)
+    (tmp_path / "own_method.py").write_text(MINE)
+    method = make({"own_method.py:Local": {"rate": 2}}, beside=tmp_path)
     assert (method.name, method.rate) == ("local", 2.0)
     with pytest.raises(ScenarioError, match="did you mean Local"):
-        make("mine.py:Locale", beside=tmp_path)
+        make("own_method.py:Locale", beside=tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    assert make("mine:Local").rate == 1.0
+    assert make("own_method:Local").rate == 1.0
 
 
 def test_a_method_of_an_installed_package(tmp_path, monkeypatch):
