@@ -165,7 +165,7 @@ class Keeper:
     def _raise_priority(self) -> None:
         """The box must never wait for workers that compute: a real-time class where allowed, else a better nice."""
         self.settings["box_overhead"] = self.box.overhead
-        self.settings["box_priority"] = priority.raise_above_workers(self.box.pids())
+        self.settings["box_priority"] = priority.raise_above_workers(self.box.pids(), priority.EMULATING)
 
     def _write_hosts(self) -> None:
         lines = ["127.0.0.1 localhost", *(f"{worker.address} {worker.name}" for worker in self.plan.workers)]
