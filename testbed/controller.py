@@ -135,14 +135,15 @@ class Controller:
 
     def _build(self, network: NetworkPlan) -> None:
         began = time.monotonic()
-        handle, choice = start(network, self.options.box)
+        with self.directory.writing():
+            runtime = runtimes.make(self.options.runtime, self.directory.path / "nursery.log")
         try:
-            with self.directory.writing():
-                runtime = runtimes.make(self.options.runtime, handle, self.directory.path / "nursery.log")
+            handle, choice = start(network, self.options.box)
         except BaseException:
-            handle.close()
+            runtime.close()
             raise
         self._up = _Up(handle, runtime, network)
+        runtime.attach(handle)
         settings = handle.call("status")
         self.directory.write_json(
             "environment.json",

@@ -99,7 +99,7 @@ def _environment(found: dict[str, Any] | None, console: Console) -> None:
 def _warnings(results: list[dict[str, Any]], console: Console) -> None:
     said: dict[str, list[str]] = {}
     for result in results:
-        for warning in (*result["warnings"], *result["shortcomings"]):
+        for warning in (*result.get("warnings", ()), *result.get("shortcomings", ())):
             said.setdefault(warning, []).append(result["method"])
     for warning, methods in said.items():
         who = ", ".join(dict.fromkeys(methods))

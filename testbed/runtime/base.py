@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from testbed.network.handle import Handle
 from testbed.worker.job import Job
 
 
@@ -34,6 +35,10 @@ class Runtime(ABC):
 
     name: ClassVar[str]
     shortcomings: Sequence[str] = ()  # what of the allowances could not be enforced in this cell
+
+    @abstractmethod
+    def attach(self, handle: Handle) -> None:
+        """The network that workers shall be in. Before it, whatever takes time can already begin."""
 
     @abstractmethod
     def start(self, jobs: Sequence[Job], logs: Path, allowances: Sequence[Allowance]) -> None:

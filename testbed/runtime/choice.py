@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from testbed.errors import MissingError
-from testbed.network.handle import Handle
 from testbed.runtime.base import Runtime
 
 NAMES = ("process", "docker")
@@ -20,8 +19,8 @@ def check(name: str) -> None:
         )
 
 
-def make(name: str, handle: Handle, log: Path) -> Runtime:
+def make(name: str, log: Path) -> Runtime:
     from testbed.runtime.process import ProcessRuntime
 
     check(name)
-    return ProcessRuntime(handle, log)
+    return ProcessRuntime(log)

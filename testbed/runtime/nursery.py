@@ -26,12 +26,16 @@ def main() -> None:
     """Argument: the descriptor of the controller's socket."""
     namespaces.die_with_parent()
     control = socket.socket(fileno=int(sys.argv[1]))
+    rootless = os.geteuid() != 0
+    if not rootless:
+        _import_everything()  # while the network is being built
     begin = read_line(control)
     if begin is None:  # whoever started us has changed its mind
         return
     handle = Handle(state.State(**begin["network"]))
-    handle.join()  # before torch starts threads
-    _import_everything()
+    handle.join()
+    if rootless:
+        _import_everything()  # not before: only a process without threads may join
     send_line(control, {"ready": True})
     while (request := read_line(control)) is not None:
         send_line(control, {"done": _run_cell(control, handle, request)})

@@ -31,8 +31,8 @@ class ProcessRuntime(Runtime):
 
     name = "process"
 
-    def __init__(self, handle: Handle, log: Path) -> None:
-        self._handle, self._log = handle, log
+    def __init__(self, log: Path) -> None:
+        self._log = log
         self._groups = Groups()
         self._limits: Sequence[Allowance] = ()
         self._names: list[str] = []
@@ -52,13 +52,18 @@ class ProcessRuntime(Runtime):
                 env={**os.environ, **ONE_THREAD},
                 start_new_session=True,  # Ctrl-C is for the controller, which ends us in order
             )
-        send_line(self._control, {"network": asdict(self._handle.state)})
         self._ready = False
+
+    def attach(self, handle: Handle) -> None:
+        self._handle = handle
+        with suppress(BrokenPipeError):  # it has ended; whoever reads its answer will know
+            send_line(self._control, {"network": asdict(handle.state)})
 
     def start(self, jobs: Sequence[Job], logs: Path, allowances: Sequence[Allowance]) -> None:
         if self._process.poll() is not None:  # ended in an earlier cell
             self._control.close()
             self._launch()
+            self.attach(self._handle)
         if not self._ready:
             self._read("ready")
             self._ready = True
