@@ -94,7 +94,8 @@ def _accuracy(handle: Handle, network: NetworkPlan, where: str) -> list[Row]:
     rate = probes[0].there.rate
     assert rate
     ideal = ideal_goodput(rate, network.mtu)
-    warm_up, window = 0.3 + 12 * asked, max(0.6, 1600 * 8 * network.mtu / rate)
+    # Long enough for every congestion control to have found the rate: what follows is the link, not the start.
+    warm_up, window = 0.5 + 30 * asked, max(0.6, 1600 * 8 * network.mtu / rate)
     alone = min(measure.tcp_goodput([pair], warm_up, window)[0] for pair in pairs)
     rows.append(_goodput_row(f"{where}: goodput alone, worst link", alone, ideal))
     if rate <= TOGETHER_UP_TO:
