@@ -116,6 +116,8 @@ def serve(agent: Agent) -> None:
     """Answer requests until the other side closes. Long ones come in a file; an answer has its request's number."""
     _answer({"number": 0, "ready": os.uname().release})
     for line in sys.stdin:
+        if not line.strip():  # only meant to wake this kernel
+            continue
         request: dict[str, Any] = json.loads(line)
         if "file" in request:
             with open(request["file"]) as stored:

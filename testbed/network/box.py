@@ -27,6 +27,7 @@ from testbed.network.agent import FIRST_NAMESPACE_FD, FIRST_PORT_INDEX, port_mac
 from testbed.network.namespaces import borrow, inside
 
 ANSWER_SECONDS = 30.0
+WAKE_SECONDS = 0.1  # of silence, after which the guest may have missed that there is something to read
 BATCH = 2000  # requests, whose answer comes within that time even from a large network
 INLINE_BYTES = 2000  # longer requests go through a file: the guest's console is slow, and takes no line beyond 4096
 PORT_BUFFER = 4 << 20  # bytes
@@ -138,12 +139,18 @@ class Box(ABC):
                         raise NetworkError(f"the {self.kind} box failed{self.last_words()}")
                 continue
             remaining = deadline - time.monotonic()
-            if remaining <= 0 or not select.select([self._stream], [], [], remaining)[0]:
+            if remaining <= 0:
                 raise NetworkError(f"the {self.kind} box did not answer within {ANSWER_SECONDS:g} s{self.last_words()}")
+            if not select.select([self._stream], [], [], min(remaining, WAKE_SECONDS))[0]:
+                self.wake()
+                continue
             data = self._stream.recv(65536)
             if not data:
                 raise NetworkError(f"the {self.kind} box ended{self.last_words()}")
             self._pending += data
+
+    def wake(self) -> None:
+        """It has been silent for a while."""
 
     def last_words(self) -> str:
         """What it said before it ended, for an error message."""
@@ -214,6 +221,12 @@ class DelayBox(Box):
         # With generic receive offload netem would see one packet where there were many.
         self.call("no_merging", interfaces=list(names))
         return {names[name]: index for name, index in self.call("interfaces").items() if name in names}
+
+    def wake(self) -> None:
+        """While packets come in, the guest kernel (6.1) now and then forgets that its console has something to read,
+        and would notice only with the next byte: here it is. Not before it runs: the kernel would echo it."""
+        if self._number:
+            self._stream.send(b"\n")
 
     def widen_ports(self) -> int | None:
         """A guest that has to wait for a processor must not lose packets on its doorstep, where nobody counts them: the

@@ -31,7 +31,9 @@ LOSS_RATE = 100e6  # bit/s at most, while packets are counted
 STREAM_PACKETS = 800  # in the window of a TCP stream, to see 2 %
 LONGEST_WINDOW = 4.0  # seconds
 LONGEST_RTT = 0.5  # seconds; on longer ways TCP needs too long to get going
-TRAIN_PACKETS = (4, 300)  # at least and at most, of full size, where TCP cannot measure
+TRAIN_PACKETS = (4, 300)  # at least, and enough, of full size, where TCP cannot measure
+TRAIN_SECONDS = 0.3  # at least, where that is more
+TRAIN_RATE = 200e6  # bit/s up to which one process sends packets one by one in time
 SPIN_BELOW = 0.02  # seconds; on longer round trips the time to wake up does not count, and spinning takes a core
 DRAIN_LOOKS = 100  # at the queues, until they are empty
 SECOND_LOOKS = 2  # a measurement outside its gate is taken again: the machine may have been busy
@@ -204,10 +206,11 @@ class _Calibrator:
                 self.probes[number] = replace(self.probes[number], rtt=rtt, spread=spread)
 
     def measure_streams(self, forward: bool, numbers: Sequence[int]) -> None:
-        """TCP where nothing is lost on purpose and the link is neither slow nor long; else a train of UDP packets."""
+        """TCP where nothing is lost on purpose and the link is neither slow nor long; else a train of UDP packets. That
+        is also the second look at a link where TCP did not get what it should: it may be TCP's own doing."""
         limited = [n for n in numbers if self.way(n, forward).rate or self.way(n, forward).loss]
         chosen = limited[:: -(-len(limited) // MAXIMUM_STREAMS)] if limited else []
-        clean = [n for n in chosen if self.suits_tcp(n, forward)]
+        clean = [n for n in chosen if self.suits_tcp(n, forward) and not self.suits_second_look(n, forward)]
         for group in rounds([self.probes[n] for n in clean], forward):
             self.measure_clean([clean[i] for i in group], forward)
         for number in chosen:
@@ -220,6 +223,10 @@ class _Calibrator:
         way = self.way(number, forward)
         fast = way.rate and STREAM_PACKETS * 8 * self.mtu / way.rate <= LONGEST_WINDOW
         return bool(fast) and not way.loss and self.probes[number].latency <= LONGEST_RTT
+
+    def suits_second_look(self, number: int, forward: bool) -> bool:
+        way = self.way(number, forward)
+        return way.goodput is not None and way.rate is not None and way.rate <= TRAIN_RATE
 
     def measure_clean(self, numbers: Sequence[int], forward: bool) -> None:
         rtt = max(self.probes[n].latency for n in numbers)
@@ -236,7 +243,8 @@ class _Calibrator:
         way = self.way(number, forward)
         assert way.rate
         least, most = TRAIN_PACKETS
-        packets = min(most, int(LONGEST_WINDOW * way.rate / (8 * wire_bytes(self.mtu))))
+        per_second = way.rate / (8 * wire_bytes(self.mtu))
+        packets = min(max(most, int(TRAIN_SECONDS * per_second)), int(LONGEST_WINDOW * per_second))
         if packets < least:
             return  # slower than a packet per second
         train = self.train(number, forward, 1.1 * way.rate, packets)

@@ -16,7 +16,7 @@ import pytest
 from testbed.errors import NetworkError
 from testbed.network import box as boxes
 from testbed.network import measure, namespaces
-from testbed.network.box import Box, HostBox
+from testbed.network.box import Box, DelayBox, HostBox
 from testbed.network.keeper import Keeper
 from testbed.network.measure import End
 from testbed.network.messages import attach_pfifo
@@ -70,6 +70,15 @@ def test_what_cannot_be_done_is_said_and_the_agent_goes_on() -> None:
             box.call("routers")
         with pytest.raises(NetworkError, match="link of w0: "):
             box.send([(-1, "link of w0", REFUSED)])
+        assert "lo" in box.call("interfaces")
+
+    with_box(work)
+
+
+def test_an_empty_line_is_no_request() -> None:
+    def work(box: Box) -> None:
+        box.wait_ready()
+        box._stream.send(b"\n\n")
         assert "lo" in box.call("interfaces")
 
     with_box(work)
@@ -129,6 +138,26 @@ class Failing(Box):
 
 class Silent(Failing):
     script = "echo 'cannot open /dev/shm' >&2; exit 1"
+
+
+class Forgetful(DelayBox):
+    """Does what a busy guest's kernel does at times: reads nothing before one more byte has come."""
+
+    def command(self) -> list[str]:
+        return [
+            "bash",
+            "-c",
+            """echo '@{"number": 0, "ready": "6.1"}'; read -r request; read -r wake; """
+            """echo '@{"number": 1, "result": "'"$wake"'"}'; sleep 60""",
+        ]
+
+
+def test_a_guest_that_missed_a_request_is_woken() -> None:
+    def work(box: Box) -> None:
+        assert box.wait_ready() == "6.1"
+        assert box.call("ports") == ""
+
+    with_box(work, Forgetful)
 
 
 def test_a_guest_that_panics_is_not_waited_for() -> None:
