@@ -150,7 +150,10 @@ class Box(ABC):
             self._pending += data
 
     def wake(self) -> None:
-        """It has been silent for a while."""
+        """While packets come in, a guest's kernel (6.1) now and then forgets that its console has something to read,
+        and would notice only with the next byte: here it is. Not before it runs: the kernel would echo it."""
+        if self._number:
+            self._stream.send(b"\n")
 
     def last_words(self) -> str:
         """What it said before it ended, for an error message."""
@@ -221,12 +224,6 @@ class DelayBox(Box):
         # With generic receive offload netem would see one packet where there were many.
         self.call("no_merging", interfaces=list(names))
         return {names[name]: index for name, index in self.call("interfaces").items() if name in names}
-
-    def wake(self) -> None:
-        """While packets come in, the guest kernel (6.1) now and then forgets that its console has something to read,
-        and would notice only with the next byte: here it is. Not before it runs: the kernel would echo it."""
-        if self._number:
-            self._stream.send(b"\n")
 
     def widen_ports(self) -> int | None:
         """A guest that has to wait for a processor must not lose packets on its doorstep, where nobody counts them: the
