@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from testbed.network import schedule
 from testbed.network.events import Change
 from testbed.plan import NetworkPlan
+from testbed.rejoins import Rejoins
 from testbed.scenario.timeline import Action, at_steps, at_times
 from testbed.scenario.units import Duration, Rate, Share
 from testbed.worker.progress import Where
@@ -81,9 +82,13 @@ class Director:
         *,
         patience: float,
         tolerant: bool,
+        rejoins: Rejoins | None = None,
     ) -> None:
+        """`rejoins`: where workers that were killed may come back."""
         self.done: list[Done] = []
-        self.killed: dict[int, Done] = {}
+        self.killed: dict[tuple[int, int], Done] = {}  # by rank and life
+        self._rejoins = rejoins
+        self._away: set[int] = set()  # dead, or not yet back
         self._network, self._handle, self._workers, self._board = network, handle, workers, board
         self._names = [worker.name for worker in network.workers]
         self._given_up = GIVEN_UP * patience if tolerant else None
@@ -118,7 +123,11 @@ class Director:
             if not (begun := max(where.start_ns for where in workers)):
                 return SOON
             self._begin(begun / 1e9)
-        living = [where.step for rank, where in enumerate(workers) if rank not in self.killed]
+        away = self._away
+        if self._rejoins and self._rejoins.pending:
+            self._welcome(self._rejoins)
+            away = self._away | self._rejoins.lost
+        living = [where.step for rank, where in enumerate(workers) if rank not in away]
         if not living or min(living) >= self._steps:
             for rank in self._frozen:
                 self._workers.freeze(rank, False)
@@ -131,7 +140,8 @@ class Director:
         while self._undo and self._undo[0][0] <= self._now:
             heappop(self._undo)[2]()
         self._give_up_frozen()
-        return SOON if self._at_steps else self._until_due()
+        coming_back = self._rejoins is not None and self._rejoins.pending
+        return SOON if self._at_steps or coming_back else self._until_due()
 
     def quiet_for(self, seconds: float) -> bool:
         """Whether nothing is due so soon."""
@@ -144,6 +154,8 @@ class Director:
         self._closed = True
         if self._start is None:
             return
+        if self._rejoins:
+            self._rejoins.close()
         self._hear_of_links(self._handle.call("stop_events"))
         now = self._handle.call("status")
         for link in self._network.links:
@@ -196,21 +208,47 @@ class Director:
         if action.verb in schedule.VERBS:
             self._change_links(action)
             return
-        do = {"kill": self._kill, "freeze": self._freeze, "slow": self._slow}[action.verb]
+        do = {"kill": self._kill, "restart": self._restart, "freeze": self._freeze, "slow": self._slow}[action.verb]
         for name in action.workers:
             do(self._names.index(name), action.at if isinstance(action.at, float) else str(action.at), action)
 
     def _kill(self, rank: int, due: float | str, action: Action, what: str = "killed") -> None:
-        gone = rank in self.killed
+        gone = rank in self._away and not self._coming_back(rank)
         done = self._note(rank, what, due, "it was dead already" if gone else "")
         if not gone:
             self._workers.kill(rank)
-            self.killed[rank] = done
+            self.killed[rank, self._rejoins.life(rank) if self._rejoins else 0] = done
+            self._away.add(rank)
             self._frozen.pop(rank, None)
+        if action.lasting is not None:
+            again = self._now + action.lasting
+            self._later(action.lasting, partial(self._restart, rank, again, action))
+
+    def _restart(self, rank: int, due: float | str, action: Action) -> None:
+        if self._rejoins is None:
+            self._note(rank, "restarted", due, "the method cannot take a worker back")
+        elif self._coming_back(rank) or rank not in self._away | self._rejoins.lost:
+            self._note(rank, "restarted", due, "it is alive")
+        else:
+            self._note(rank, "restarted", due)
+            self._away.add(rank)
+            self._rejoins.request(rank)
+
+    def _coming_back(self, rank: int) -> bool:
+        return self._rejoins is not None and self._rejoins.waits(rank)
+
+    def _welcome(self, rejoins: Rejoins) -> None:
+        """Who is back is one of the living again, unless it was killed since."""
+        known = len(rejoins.done)
+        rejoins.follow()
+        for back in rejoins.done[known:]:
+            self._note(back.rank, f"rejoined in step {back.step}", self._now)
+            if (back.rank, back.life) not in self.killed:
+                self._away.discard(back.rank)
 
     def _freeze(self, rank: int, due: float | str, action: Action) -> None:
         assert action.lasting is not None
-        if rank in self.killed:
+        if rank in self._away and not self._coming_back(rank):
             self._note(rank, "frozen", due, "it is dead")
             return
         self._workers.freeze(rank, True)

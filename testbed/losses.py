@@ -1,12 +1,13 @@
-"""What became of workers that died: words for a cell's result, whether it failed by it or went on. Pure."""
+"""What became of workers that died, and of those that came back: words for a cell's result. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from testbed.faults import Done
+from testbed.rejoins import Rejoin
 from testbed.topology.gossip import Gossip
 from testbed.worker.lost import Loss
 from testbed.worker.progress import Where
@@ -15,26 +16,58 @@ _DEAD = re.compile(r"(\S+) was killed by SIGKILL")
 
 
 def describe(
-    losses: Sequence[Loss], names: Sequence[str], workers: Sequence[Where], killed: Mapping[int, Done]
+    losses: Sequence[Loss],
+    names: Sequence[str],
+    start: float,
+    killed: Mapping[tuple[int, int], Done],
+    rejoins: Sequence[Rejoin] = (),
 ) -> list[dict[str, Any]]:
-    """For the result of a cell that went on: who was lost in which step, when (seconds since training began) and how.
-    `killed`: whom an event of the scenario killed."""
+    """For the result of a cell that went on: who was lost in which step, when (seconds since training began at `start`)
+    and how. `killed`: whom an event of the scenario killed, by rank and life."""
+    back = {(rejoin.rank, rejoin.life) for rejoin in rejoins}
     found = []
     for loss in sorted(losses, key=lambda loss: loss.at):
-        name, where = names[loss.rank], workers[loss.rank]
-        why = f"was {killed[loss.rank].what}" if loss.rank in killed else loss.why
-        text = f"{name} was lost in step {where.step} (it {why}); its neighbours went on without it"
-        at = round(loss.at - where.start_ns / 1e9, 6)
-        found.append({"worker": name, "step": where.step, "at": at, "why": why, "text": text})
+        name, key = names[loss.rank], (loss.rank, loss.life)
+        why = f"was {killed[key].what}" if key in killed else loss.why
+        if loss.life and key not in back:
+            what = "on its way back" if key in killed else ""
+            text = f"{name} {why} {what}".rstrip()
+        else:
+            text = f"{name} was lost in step {loss.step} (it {why}); its neighbours went on without it"
+        found.append({"worker": name, "step": loss.step, "at": round(loss.at - start, 6), "why": why, "text": text})
     return found
 
 
-def warnings(losses: Sequence[Loss], names: Sequence[str], gossip: Gossip) -> list[str]:
-    """What the loss does to the mixing among those that live."""
-    if not losses:
+def returns(
+    rejoins: Sequence[Rejoin], losses: Sequence[Loss], names: Sequence[str], start: float
+) -> list[dict[str, Any]]:
+    """For the same result: who came back, when and in which step, after how long, and with whose model."""
+    found = []
+    for rejoin in rejoins:
+        name, source = names[rejoin.rank], names[rejoin.source]
+        left = max((loss for loss in losses if loss.rank == rejoin.rank and loss.at < rejoin.at), key=_at)
+        away = rejoin.at - left.at
+        text = (
+            f"{name} rejoined in step {rejoin.step}, {away:.1f} s after it was lost, with the model of {source} "
+            f"({rejoin.nbytes / 1e6:.2f} MB on the network); its momentum began at 0"
+        )
+        found.append(
+            {"worker": name, "left_step": left.step, "left_at": round(left.at - start, 6), "step": rejoin.step}
+            | {"at": round(rejoin.at - start, 6), "from": source, "bytes": rejoin.nbytes, "text": text}
+        )
+    return found
+
+
+def _at(loss: Loss) -> float:
+    return loss.at
+
+
+def warnings(lost: Collection[int], names: Sequence[str], gossip: Gossip) -> list[str]:
+    """What the loss of those that did not come back does to the mixing among those that live."""
+    if not lost:
         return []
     found = []
-    parts = _parts(gossip, [rank for rank in range(gossip.size) if rank not in {loss.rank for loss in losses}])
+    parts = _parts(gossip, [rank for rank in range(gossip.size) if rank not in lost])
     if len(parts) > 1:
         shown = ", ".join("+".join(names[rank] for rank in part) for part in parts)
         found.append(
@@ -92,11 +125,7 @@ def _parts(gossip: Gossip, living: Sequence[int]) -> list[list[int]]:
         while border:
             part |= border
             border = {
-                other
-                for step in range(len(gossip.matrices))
-                for rank in border
-                for other in (*gossip.sources(step, rank), *gossip.targets(step, rank))
-                if other in left and other not in part
+                other for rank in border for other in gossip.neighbours(rank) if other in left and other not in part
             }
         left -= part
         parts.append(sorted(part))

@@ -66,11 +66,12 @@ def model_bytes(task: Any) -> int:
 @cache
 def _model_bytes(task: str) -> int:
     from testbed.tasks.bare import build
+    from testbed.tasks.consensus import Consensus
     from testbed.tasks.quadratic import Quadratic
     from testbed.tasks.spec import resolve
 
     spec = resolve(json.loads(task))
-    if isinstance(spec.model, Quadratic):
+    if isinstance(spec.model, Quadratic | Consensus):
         return 4 * prod(spec.model.shape)
     return 4 * sum(parameter.numel() for parameter in build(spec).parameters())
 

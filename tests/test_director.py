@@ -10,6 +10,7 @@ import pytest
 from testbed import faults
 from testbed.faults import MOST, NEVER, Director
 from testbed.plan import NetworkPlan, plan
+from testbed.rejoins import Rejoin
 from testbed.scenario.load import loads
 from testbed.worker.progress import Where
 
@@ -106,14 +107,23 @@ class Board:
 class Stage:
     """A director and everything around it."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, events: str, *, tolerant: bool = False) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, events: str, *, tolerant: bool = False, rejoins: Any = None
+    ) -> None:
         self.clock = Clock()
         monkeypatch.setattr(faults.time, "monotonic", self.clock.monotonic)
         scenario = loads(SCENARIO.format(events=events), "scenario.yaml")
         self.plan = plan(scenario).network
         self.network, self.workers, self.board = Network(self.clock, self.plan), Workers(), Board(4)
         self.director = Director(
-            scenario, self.plan, self.network, self.workers, self.board, patience=10.0, tolerant=tolerant
+            scenario,
+            self.plan,
+            self.network,
+            self.workers,
+            self.board,
+            patience=10.0,
+            tolerant=tolerant,
+            rejoins=rejoins,
         )
 
     def begin(self, in_seconds: float = 0.0) -> None:
@@ -217,6 +227,86 @@ def test_the_dead_are_not_killed_again(stage):
     s.go_to(5.0)
     assert s.workers.signals == [("kill", 0)]
     assert [row["problem"] for row in s.director.record] == ["", "it was dead already", "it is dead"]
+
+
+class Returns:
+    """Whoever is started again is back when the test says so."""
+
+    def __init__(self) -> None:
+        self.done: list[Rejoin] = []
+        self.lost: frozenset[int] = frozenset()
+        self.started: list[int] = []
+        self.back: list[int] = []
+        self.waiting: list[int] = []
+
+    @property
+    def pending(self) -> bool:
+        return bool(self.waiting)
+
+    def life(self, rank: int) -> int:
+        return self.started.count(rank)
+
+    def request(self, rank: int) -> None:
+        self.started.append(rank)
+        self.waiting.append(rank)
+
+    def waits(self, rank: int) -> bool:
+        return rank in self.waiting
+
+    def follow(self) -> None:
+        for rank in [rank for rank in self.waiting if rank in self.back]:
+            self.waiting.remove(rank)
+            self.done.append(Rejoin(rank, self.life(rank), 40, 0, 1000, 0.0))
+
+    def close(self) -> None:
+        """Nobody waits any more."""
+
+
+def test_the_killed_start_again_when_they_shall(stage):
+    returns = Returns()
+    events = "[{at: 1s, kill: w2, for: 3s}, {at: 2s, kill: w1}, {at: 5s, restart: w1}, {at: 6500ms, restart: w1}]"
+    s = stage(events, rejoins=returns)
+    s.begin()
+    s.go_to(4.5)
+    assert (returns.started, s.workers.signals) == ([2], [("kill", 2), ("kill", 1)])
+    s.go_to(6.0)
+    returns.back = [1, 2]
+    s.go_to(7.0)
+    assert returns.started == [2, 1]
+    told = [(f"{row['subject']} {row['what']}", row["problem"]) for row in s.director.record]
+    assert told[-1] == ("w1 restarted", "it is alive")
+    assert {("w2 rejoined in step 40", ""), ("w1 rejoined in step 40", "")} <= set(told)
+
+
+def test_who_is_back_can_be_killed_again_and_who_is_on_the_way_too(stage):
+    returns = Returns()
+    events = "[{at: 1s, kill: w2, for: 1s}, {at: 4s, kill: w2}, {at: 5s, kill: w2}, {at: 6s, kill: w1, for: 1s}, "
+    s = stage(events + "{at: 8s, kill: w1}]", rejoins=returns)
+    s.begin()
+    s.go_to(3.0)
+    returns.back = [2]
+    s.go_to(9.0)
+    assert s.workers.signals == [("kill", 2), ("kill", 2), ("kill", 1), ("kill", 1)]
+    assert set(s.director.killed) == {(2, 0), (2, 1), (1, 0), (1, 1)}
+    assert [row["problem"] for row in s.director.record if row["problem"]] == ["it was dead already"]
+
+
+def test_random_kills_with_an_end_are_restarts(stage):
+    returns = Returns()
+    s = stage("[{random: {kind: kill, every: 20s, for: 2s, seed: 3, among: [w1]}, until: 60s}]", rejoins=returns)
+    returns.back = [1]
+    s.begin()
+    s.go_to(70.0)
+    kills = [at for what, _, at in s.told() if what == "w1 killed"]
+    assert len(kills) == len(returns.started) > 1
+    assert [at for what, _, at in s.told() if what == "w1 restarted"] == pytest.approx([at + 2 for at in kills])
+
+
+def test_where_nobody_can_come_back_it_is_said(stage):
+    s = stage("[{at: 1s, kill: w2, for: 1s}]")
+    s.begin()
+    s.go_to(3.0)
+    assert [row["problem"] for row in s.director.record] == ["", "the method cannot take a worker back"]
 
 
 def test_links_change_at_their_time_and_are_as_planned_afterwards(stage):

@@ -3,7 +3,8 @@
 import numpy as np
 
 from testbed.faults import Done
-from testbed.losses import describe, explain, warnings
+from testbed.losses import describe, explain, returns, warnings
+from testbed.rejoins import Rejoin
 from testbed.topology.gossip import Gossip
 from testbed.worker.lost import Loss
 from testbed.worker.progress import Where
@@ -19,28 +20,50 @@ def chain() -> Gossip:
 
 
 def test_who_was_lost_when_and_how():
-    (found,) = describe([Loss(2, "was killed by SIGKILL", 103.5)], NAMES, WORKERS, {})
+    (found,) = describe([Loss(2, "was killed by SIGKILL", 103.5, step=31)], NAMES, 100.0, {})
     assert (found["worker"], found["step"], found["at"]) == ("w2", 31, 3.5)
     assert found["text"] == "w2 was lost in step 31 (it was killed by SIGKILL); its neighbours went on without it"
 
 
 def test_what_the_scenario_did_is_said_as_it_did_it():
-    given_up = {2: Done("w2", "frozen for 8.0 s, too long for the others, and killed", 8.0, 8.1)}
-    (found,) = describe([Loss(2, "was killed by SIGKILL", 103.5)], NAMES, WORKERS, given_up)
+    given_up = {(2, 0): Done("w2", "frozen for 8.0 s, too long for the others, and killed", 8.0, 8.1)}
+    (found,) = describe([Loss(2, "was killed by SIGKILL", 103.5)], NAMES, 100.0, given_up)
     assert "(it was frozen for 8.0 s, too long for the others, and killed)" in found["text"]
 
 
+def test_who_came_back_when_and_with_whose_model():
+    gone = [Loss(2, "was killed by SIGKILL", 103.5, step=31), Loss(2, "was killed by SIGKILL", 109.0, step=70, life=1)]
+    back = [Rejoin(2, 1, 40, 1, 2_500_000, 105.0)]
+    (found,) = returns(back, gone, NAMES, 100.0)
+    assert found["text"] == (
+        "w2 rejoined in step 40, 1.5 s after it was lost, with the model of w1 (2.50 MB on the network); its momentum "
+        "began at 0"
+    )
+    assert (found["worker"], found["left_step"], found["left_at"]) == ("w2", 31, 3.5)
+    assert (found["step"], found["at"], found["from"], found["bytes"]) == (40, 5.0, "w1", 2_500_000)
+    first, second = describe(gone, NAMES, 100.0, {}, back)
+    assert "was lost in step 31" in first["text"]
+    assert "was lost in step 70" in second["text"]
+
+
+def test_who_was_lost_on_its_way_back():
+    late = Loss(2, "started again, but too late to rejoin", 109.0, step=31, life=1)
+    (found,) = describe([late], NAMES, 100.0, {})
+    assert found["text"] == "w2 started again, but too late to rejoin"
+    (found,) = describe([late], NAMES, 100.0, {(2, 1): Done("w2", "killed", 9.0, 9.0)})
+    assert found["text"] == "w2 was killed on its way back"
+
+
 def test_a_graph_that_falls_apart_is_a_warning():
-    lost = [Loss(2, "was killed by SIGKILL", 0.0)]
     assert warnings([], NAMES, chain()) == []
-    assert warnings([Loss(3, "was killed by SIGKILL", 0.0)], NAMES, chain()) == []
-    (warning,) = warnings(lost, NAMES, chain())
+    assert warnings({3}, NAMES, chain()) == []
+    (warning,) = warnings({2}, NAMES, chain())
     assert "falls into 2 parts (w0+w1, w3)" in warning
 
 
 def test_a_directed_graph_loses_its_mean():
     one_way = Gossip("circle", ((np.eye(4) + np.roll(np.eye(4), 1, axis=1)) / 2,))
-    found = warnings([Loss(2, "was killed by SIGKILL", 0.0)], NAMES, one_way)
+    found = warnings({2}, NAMES, one_way)
     assert [warning.partition(":")[0] for warning in found] == ["circle is a directed graph"]
 
 

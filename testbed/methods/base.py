@@ -8,7 +8,7 @@ them, so what overlaps with what can be read off it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 from torch import Tensor
 
 from testbed.compressors.base import parse_options
+from testbed.errors import TrainingError
 from testbed.flat import Layout
 from testbed.topology.gossip import Gossip
 
@@ -49,6 +50,7 @@ class Peer(Protocol):
     layout: Layout
     gossip: Gossip
     tolerant: bool  # neighbours may be lost and training goes on: keep what their loss would need
+    absent: Collection[int]  # neighbours that are lost already when `init` is called: where a worker rejoins
 
     def direction(self) -> Tensor:
         """Gradient at the current x on this step's batch, with weight decay and local momentum: the d of x − η·d.
@@ -120,6 +122,22 @@ class Method(ABC):
     def finish(self, peer: Peer, state: Any) -> None:  # noqa: B027  # most methods leave nothing under way
         """Complete the exchange that `step` may have left under way. Called before a checkpoint and at the end; waits
         only for messages already sent, so workers may call it at different times, and training may go on after it."""
+
+    def public(self, peer: Peer, state: Any) -> Tensor | None:
+        """What every neighbour knows of this worker and keeps a replica of, bit for bit (x̂): the tensor itself. None
+        where neighbours keep nothing."""
+        return None
+
+    def join(self, peer: Peer, state: Any, others: Collection[int], known: Mapping[int, Tensor]) -> None:
+        """These neighbours are back, and so is this worker to them: their weights, and whatever an edge needs, begin
+        anew at both ends. `known` has their `public`. No exchange is under way (`finish`), peer.step comes next. The
+        one that was away calls it too, after `init`, with the x and the `public` of the neighbour it copied."""
+        raise TrainingError(f"{self.name} cannot take a worker back")
+
+    @property
+    def rejoins(self) -> bool:
+        """Whether a worker that was lost can come back."""
+        return self.survives and type(self).join is not Method.join
 
     def check(self, gossip: Gossip) -> list[str]:
         """Warnings about this method on this graph; raises ScenarioError where it cannot work at all."""

@@ -18,7 +18,7 @@ enough γ, and the mean is always kept. Symptom of a γ too large: loss and cons
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -126,6 +126,19 @@ class Choco(Method):
         for j in state.copies.keys() - state.neighbours.weights.keys():
             weight = row(peer.gossip, peer.step, peer.rank)[j]
             state.gap.add_(state.hat, alpha=weight).sub_(state.copies.pop(j), alpha=weight)
+
+    def public(self, peer: Peer, state: State) -> Tensor:
+        return state.hat
+
+    def join(self, peer: Peer, state: State, others: Collection[int], known: Mapping[int, Tensor]) -> None:
+        """s_i − x̂_i = Σ_j w_ij (x̂_j − x̂_i), summed anew from the copies."""
+        self._forget_lost(peer, state)
+        state.neighbours.join(others)
+        for j in others:
+            state.copies[j] = known[j].clone()
+        state.gap.zero_()
+        for j, weight in state.neighbours.weights.items():
+            state.gap.add_(torch.sub(state.copies[j], state.hat, out=state.difference), alpha=weight)
 
     def check(self, gossip: Gossip) -> list[str]:
         combinations.need_static(self.name, gossip, "s_i sums the copies of fixed neighbours with fixed weights")

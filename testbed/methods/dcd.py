@@ -15,6 +15,7 @@ exchange stays under way between two steps (`finish` completes it). The theory w
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -88,6 +89,15 @@ class DCD(Method):
             for j in state.neighbours.weights:
                 state.stream.add(messages[j], state.replicas[j])
         state.pending = False
+
+    def public(self, peer: Peer, state: State) -> Tensor:
+        """x̂_i ≡ x_i."""
+        return peer.x
+
+    def join(self, peer: Peer, state: State, others: Collection[int], known: Mapping[int, Tensor]) -> None:
+        state.neighbours.join(others)
+        for j in others:
+            state.replicas[j] = known[j].clone()
 
     def check(self, gossip: Gossip) -> list[str]:
         combinations.need_static(self.name, gossip, "each worker keeps replicas of fixed neighbours")

@@ -14,6 +14,7 @@ distance from their mean stops falling early, or grows.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -72,6 +73,11 @@ class DeepSqueeze(Method):
                 state.stream.add(message, peer.x, now.own - own)
             for j, weight in now.weights.items():
                 state.stream.add(messages[j], peer.x, weight)
+
+    def join(self, peer: Peer, state: State, others: Collection[int], known: Mapping[int, Tensor]) -> None:
+        """The δ of who was away is lost with it, and begins at 0."""
+        for each in state.rounds:
+            each.join(others)
 
     def check(self, gossip: Gossip) -> list[str]:
         combinations.need_tunable(self.name, self.compressor, self.gamma)

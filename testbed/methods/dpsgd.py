@@ -10,7 +10,7 @@ Order B (gradient first; nothing overlaps, consensus is tighter):
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -68,6 +68,10 @@ class DPSGD(Method):
         direction, messages = exchange(peer, now, own_bytes, overlap=self.overlap)
         _mix(peer, now, messages)
         descend(peer, direction)
+
+    def join(self, peer: Peer, state: State, others: Collection[int], known: Mapping[int, Tensor]) -> None:
+        for each in state.rounds:
+            each.join(others)
 
 
 def _mix(peer: Peer, now: Round, messages: Mapping[int, Tensor]) -> None:

@@ -15,6 +15,7 @@ before the messages travel.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -93,6 +94,16 @@ class ECD(Method):
                 _extrapolate(state, state.estimates[j], messages[j])
         state.t += 1
         state.pending = False
+
+    def public(self, peer: Peer, state: State) -> Tensor:
+        return state.own
+
+    def join(self, peer: Peer, state: State, others: Collection[int], known: Mapping[int, Tensor]) -> None:
+        """All estimates of a worker are of the same t, also those of one that begins anew."""
+        state.neighbours.join(others)
+        for j in others:
+            state.estimates[j] = known[j].clone()
+        state.t = peer.step + 1
 
     def check(self, gossip: Gossip) -> list[str]:
         combinations.need_static(self.name, gossip, "each worker keeps estimates of fixed neighbours")

@@ -5,7 +5,7 @@ Gossip methods ask for their rounds in `init` and exchange through them in `step
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,7 @@ class Round:
 
     channel: Channel
     weights: dict[int, float]  # w_ij by source j, in rank order: the order of every sum; only of those that live
+    planned: Mapping[int, float]  # of all of them
 
     @property
     def own(self) -> float:
@@ -36,14 +37,21 @@ class Round:
             del self.weights[j]
         return messages
 
+    def join(self, others: Collection[int]) -> None:
+        """These are back: their weights are as planned, and the own one too."""
+        living = {*self.weights, *others}
+        self.weights.clear()
+        self.weights.update({j: weight for j, weight in self.planned.items() if j in living})
+
 
 def rounds(peer: Peer, nbytes: int, gamma: float = 1.0) -> tuple[Round, ...]:
     """One round per mixing matrix of the cycle, of W itself or of I + γ(W − I)."""
     made = []
     for index in range(len(peer.gossip.matrices)):
-        weights = row(peer.gossip, index, peer.rank, gamma)
+        planned = row(peer.gossip, index, peer.rank, gamma)
         targets = peer.gossip.targets(index, peer.rank)
-        made.append(Round(peer.channel(nbytes, targets=targets, sources=tuple(weights)), weights))
+        weights = {j: weight for j, weight in planned.items() if j not in peer.absent}
+        made.append(Round(peer.channel(nbytes, targets=targets, sources=tuple(planned)), weights, planned))
     return tuple(made)
 
 

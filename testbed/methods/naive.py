@@ -9,7 +9,10 @@ mean nor consensus on the right value is kept. It fails visibly with 4 bits or f
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+
+from torch import Tensor
 
 from testbed.compressors.base import Compressor, option
 from testbed.compressors.options import flag
@@ -62,6 +65,10 @@ class Naive(Method):
             for j, weight in now.weights.items():
                 state.stream.add(messages[j], peer.x, weight)
         descend(peer, direction)
+
+    def join(self, peer: Peer, state: State, others: Collection[int], known: Mapping[int, Tensor]) -> None:
+        for each in state.rounds:
+            each.join(others)
 
     def check(self, gossip: Gossip) -> list[str]:
         return ["naive compresses whole models: its error does not vanish; it is here to be beaten"]

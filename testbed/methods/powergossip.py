@@ -16,7 +16,7 @@ leave nothing to orthonormalise for ever: such rows are drawn anew from the edge
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import prod
@@ -84,10 +84,14 @@ class PowerGossip(Method):
 
     def init(self, peer: Peer) -> State:
         matrices, small = batches(peer.layout), vectors(peer.layout).to(peer.x.device)
-        longest = max(_numel(self._shapes(matrices, side)) for side in "pq") + small.numel()
+        longest = self._longest(matrices, small)
         (neighbours,) = rounds(peer, 4 * longest, self.gamma)
         edges = {other: self._edge(peer, other, matrices, longest) for other in neighbours.weights}
         return State(edges, neighbours, matrices, small)
+
+    def _longest(self, matrices: tuple[Matrices, ...], small: Tensor) -> int:
+        """Floats of a message."""
+        return max(_numel(self._shapes(matrices, side)) for side in "pq") + small.numel()
 
     def _edge(self, peer: Peer, other: int, matrices: tuple[Matrices, ...], longest: int) -> Edge:
         lo, hi = sorted((peer.rank, other))
@@ -104,6 +108,8 @@ class PowerGossip(Method):
         ]
 
     def step(self, peer: Peer, state: State) -> None:
+        iterations = self.iterations if state.batches else 1
+        state.tau = peer.step * iterations  # also for whoever was alone for a while, or away
         if not state.edges:
             descend(peer, peer.direction())
             return
@@ -113,7 +119,7 @@ class PowerGossip(Method):
         direction, messages = exchange(peer, neighbours, outgoing, overlap=self.overlap)
         self._mix(peer, state, inputs, messages)
         self._mix_vectors(peer, state, messages)
-        for _ in range(1, self.iterations if state.batches else 1):
+        for _ in range(1, iterations):
             if not state.edges:
                 break
             inputs = self._project(peer, state)
@@ -194,6 +200,15 @@ class PowerGossip(Method):
 
     def _matrix_floats(self, state: State) -> int:
         return _numel(self._shapes(state.batches, "p" if state.odd else "q"))
+
+    def join(self, peer: Peer, state: State, others: Collection[int], known: Mapping[int, Tensor]) -> None:
+        """p and q of these edges as at the start."""
+        state.neighbours.join(others)
+        longest = self._longest(state.batches, state.vectors)
+        anew = {other: self._edge(peer, other, state.batches, longest) for other in others}
+        edges = {**state.edges, **anew}
+        state.edges.clear()
+        state.edges.update({other: edges[other] for other in state.neighbours.weights})
 
     def check(self, gossip: Gossip) -> list[str]:
         combinations.need_static(self.name, gossip, "each edge keeps its own p and q")

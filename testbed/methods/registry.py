@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, Field, fields
 from pathlib import Path
-from typing import Any
 
 from testbed import compressors
-from testbed.columns import aligned
 from testbed.methods.base import Method
 from testbed.registry import Registry
 
@@ -35,26 +32,3 @@ def make(spec: object, beside: Path | None = None) -> Method:
 def available() -> dict[str, type[Method]]:
     """All methods that have a plain name."""
     return METHODS.available()
-
-
-def show() -> None:
-    """A line for each method."""
-    rows = [("method", "form", "compressor", "overlap", "options", "paper")]
-    for name, kind in available().items():
-        options = " ".join(f"{option.name}={_shown(_default(option))}" for option in fields(kind))
-        method = kind(**{o.name: o.metadata["example"] for o in fields(kind) if _default(o) is MISSING})
-        compressed = any(option.name == "compressor" for option in fields(kind))
-        marks = ("yes" if compressed else "no", "yes" if method.overlaps else "no")
-        rows.append((name, kind.forms or method.form, *marks, options or "-", kind.paper))
-    print("\n".join(aligned(rows)))
-
-
-def _default(option: Field[Any]) -> Any:
-    return option.default if option.default_factory is MISSING else option.default_factory()
-
-
-def _shown(default: Any) -> str:
-    """As in a scenario."""
-    if default is MISSING:
-        return "…"
-    return str(default).lower() if default is None or isinstance(default, bool) else str(default)

@@ -28,6 +28,7 @@ def check(scenario: Scenario) -> list[Problem]:
         *_regions(scenario.network),
         *_weights(scenario),
         *_methods(scenario),
+        *_consensus(scenario),
         *_traces(scenario),
         *_sweep(scenario),
     ]
@@ -134,6 +135,17 @@ def _methods(scenario: Scenario) -> Iterator[Problem]:
         first = scenario.methods.index(method)
         if first < number:
             yield Problem(("methods", number), f"{method.name} is listed twice with the same options")
+
+
+def _consensus(scenario: Scenario) -> Iterator[Problem]:
+    """Gossip alone starts with one step to each worker's own matrix; nothing may move the workers after it."""
+    model, training = scenario.task.model, scenario.training
+    if model is None or model.name != "consensus":
+        return
+    wanted = {"lr": 1.0, "momentum": 0.0, "weight_decay": 0.0, "warmup": 0}
+    for key, value in wanted.items():
+        if getattr(training, key) != value:
+            yield Problem(("training", key), f"the consensus task needs {key}: {value:g}")
 
 
 def _traces(scenario: Scenario) -> Iterator[Problem]:

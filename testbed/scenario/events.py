@@ -68,7 +68,7 @@ class RandomEvents(Model):
     lasting: Span | None = Field(
         default=None,
         alias="for",
-        description="How long each lasts. Default: killed workers stay dead, all else lasts 5s.",
+        description="How long each lasts; killed workers restart then. Default: they stay dead, all else lasts 5s.",
     )
     factor: Factor | None = Field(default=None, description="For slow: how many times longer each gradient takes (2).")
     among: Nodes | None = Field(
@@ -110,10 +110,13 @@ class _What(Model):
     heal: bool | None = Field(default=None, description="All partitions end.")
     kill: Nodes | None = Field(
         default=None,
-        description="These workers die at once, as by a power cut. See on_failure. With `for` they restart then (not "
-        "available yet).",
+        description="These workers die at once, as by a power cut. See on_failure. With `for` they restart then.",
     )
-    restart: Nodes | None = Field(default=None, description="These workers start again and rejoin (not available yet).")
+    restart: Nodes | None = Field(
+        default=None,
+        description="These workers, killed before, start again. Where the others went on (on_failure: continue) each "
+        "rejoins a few steps later: its neighbours wait for it, one sends it its model; momentum begins at 0.",
+    )
     freeze: Nodes | None = Field(default=None, description="These workers stop, silently, for as long as `for` says.")
     slow: Nodes | None = Field(default=None, description="These workers compute `factor` times slower: stragglers.")
     random: RandomEvents | None = Field(
@@ -147,6 +150,12 @@ class Event(LinkOptions, _What):  # in this order `at` is written first
     def verb(self) -> str:
         """What happens, as users write it: link, down, partition, kill, …; "link" for one direction too."""
         return "link" if self._given()[0] == "from" else self._given()[0]
+
+    @property
+    def restarts(self) -> bool:
+        """Whether workers that died start again."""
+        again = self.random is not None and self.random.kind == "kill" and self.random.lasting is not None
+        return again or self.restart is not None or (self.kill is not None and self.lasting is not None)
 
     @property
     def directions(self) -> tuple[tuple[str, str], ...]:

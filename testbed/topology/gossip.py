@@ -50,6 +50,11 @@ class Gossip:
         column = self.matrix(step)[:, rank]
         return tuple(int(i) for i in np.flatnonzero(column) if i != rank)
 
+    def neighbours(self, rank: int) -> set[int]:
+        """All that `rank` exchanges messages with, in any round."""
+        rounds = range(len(self.matrices))
+        return {other for step in rounds for other in (*self.sources(step, rank), *self.targets(step, rank))}
+
     @cached_property
     def spectral_gap(self) -> float:
         """1 − max(|λ2|, |λn|): 1 averages at once, 0 never does. Of several matrices, that of one cycle's product, per

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from testbed.network.shape import Shape
 from testbed.plan import TraceFile
+from testbed.scenario.events import Step
 from testbed.topology.graph import Numbers, Topology, TopologyError, did_you_mean, listing, located, settings
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def check_events(scenario: Scenario, topology: Topology) -> None:
     directions = {ends: Direction(Shape()) for edge in topology.edges for ends in ((edge.a, edge.b), (edge.b, edge.a))}
     for number, event in enumerate(scenario.network.events):
         with located(scenario.where(f"network.events.{number}")):
-            _check_restart(event)
+            _check_restart(event, scenario.network.events)
             for source, target in event.directions:
                 _find(directions, topology, source, target)
             named = [name for verb in WORKER_VERBS for name in getattr(event, verb) or ()]
@@ -77,13 +78,29 @@ def check_events(scenario: Scenario, topology: Topology) -> None:
                     raise TopologyError(f"{name} is a switch, not a worker")
 
 
-def _check_restart(event: Event) -> None:
-    again = event.random and event.random.kind == "kill" and event.random.lasting
-    if event.restart or again or (event.kill and event.lasting):
-        raise TopologyError(
-            "a worker that died cannot start again and rejoin: that is not available yet",
-            hint="let it stay dead (on_failure: continue lets the others go on), or freeze it for a while",
-        )
+def event_warnings(scenario: Scenario) -> list[str]:
+    """Events that cannot do what they seem to."""
+    if scenario.on_failure == "continue" or not any(event.restarts for event in scenario.network.events):
+        return []
+    return ["workers are to start again after they died, but on_failure is stop: a cell ends when a worker dies"]
+
+
+def _check_restart(event: Event, events: Sequence[Event]) -> None:
+    """ScenarioError where a worker would start again that has not died before."""
+    for name in event.restart or ():
+        kills = [other for other in events if _kills(other, name)]
+        if not kills:
+            raise TopologyError(
+                f"{name} cannot restart: nothing kills it", hint=f"add an event before, e.g. {{at: 10s, kill: {name}}}"
+            )
+        if all(isinstance(kill.at, Step) == isinstance(event.at, Step) and kill.at > event.at for kill in kills):
+            raise TopologyError(f"{name} cannot restart at {event.at}: nothing kills it before")
+
+
+def _kills(event: Event, name: str) -> bool:
+    if event.random is not None:
+        return event.random.kind == "kill" and (event.random.among is None or name in event.random.among)
+    return event.kill is not None and name in event.kill
 
 
 def _find(directions: Directions, topology: Topology, source: str, target: str) -> Direction:

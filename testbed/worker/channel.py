@@ -3,8 +3,8 @@
 Gloo sends only what the receiver has asked for, so a receive posted late costs a round trip. Here each source has two
 buffers; the receive of round t+1 is posted before round t is sent, into the buffer that held round t−1.
 
-A peer that is lost for good (and whose loss the job tolerates) takes no part any more: nothing is sent to it, and
-`receive` returns the messages of the others.
+A peer that is lost (and whose loss the job tolerates) takes no part any more: nothing is sent to it, and `receive`
+returns the messages of the others. Should it come back, its rounds are counted from there at both ends.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class GlooChannel:
         self._edges = edges
         self._rounds = tuple(rounds)
         self._tags = tags  # by ("to" | "from", peer), for even rounds; odd rounds use the next
+        self._first: dict[int, int] = {}  # by peer, the round in which it came back
         self._connect = connect
         self._started = False
         self._round = -1  # of the last send
@@ -57,6 +58,19 @@ class GlooChannel:
         self._started = True
         self._post(0)
 
+    def resume(self, peer: int) -> None:
+        """From the next round on with a peer that has come back, over its new edge; no round is under way."""
+        if not {("to", peer), ("from", peer)} & self._tags.keys():
+            return
+        following = self._round + 1
+        self._first[peer] = following
+        self._arrivals.pop(peer, None)
+        for parity in (0, 1):
+            self._posted.pop((peer, parity), None)
+            self._buffers.pop((peer, parity), None)
+        if self._started and peer in self._neighbours(following).sources:
+            self._post_one(peer, following)
+
     def send(self, message: Tensor | Mapping[int, Tensor]) -> None:
         if self._open:
             raise TrainingError("a channel was asked to send before the last round was received", hint=_METHOD)
@@ -72,27 +86,25 @@ class GlooChannel:
         if self._staging:
             messages = self._staging.to_host(messages)
         self._post(self._round + 1)
-        parity = self._round % 2
         for target, one in messages.items():
-            tag = self._tags["to", target] + parity
+            tag = self._tags["to", target] + self._parity(target, self._round)
             started = monotonic_ns()
             if work := self._edges.send(target, one, tag):
                 self._sends.append((target, work, started, one))
                 self._edges.sent[target] += one.numel()
         for source in neighbours.sources:
             if source not in gone and (waiter := self._edges[source].waiter):
-                self._arrivals[source] = waiter.watch(self._posted[source, parity])
+                self._arrivals[source] = waiter.watch(self._posted[source, self._parity(source, self._round)])
 
     def receive(self) -> dict[int, Tensor]:
         if not self._open:
             raise TrainingError("a channel was asked to receive before the round was sent", hint=_METHOD)
-        parity = self._round % 2
         trace = self._edges.trace
         sources = self._neighbours(self._round).sources
         gone = self._edges.gone
         begun = start = monotonic_ns()
         for source in sources:
-            end = self._wait_for(source, parity, begun)
+            end = self._wait_for(source, self._parity(source, self._round), begun)
             if source in gone:
                 continue
             trace.add(_WAIT, source, start, max(start, end), self.nbytes, self.nbytes + HEADER)
@@ -102,8 +114,9 @@ class GlooChannel:
                 trace.add(_SEND, target, started, monotonic_ns(), one.numel(), one.numel() + HEADER)
         self._sends.clear()
         self._open = False
-        received = {source: self._buffers[source, parity] for source in sources if source not in gone}
-        return self._staging.to_device(received, parity) if self._staging else received
+        living = [source for source in sources if source not in gone]
+        received = {source: self._buffers[source, self._parity(source, self._round)] for source in living}
+        return self._staging.to_device(received, self._round % 2) if self._staging else received
 
     def _wait_for(self, source: int, parity: int, begun: int) -> int:
         """Until this source's message is here or the source is gone; when it came (as far as known)."""
@@ -123,18 +136,22 @@ class GlooChannel:
     def _neighbours(self, number: int) -> Neighbours:
         return self._rounds[number % len(self._rounds)]
 
+    def _parity(self, peer: int, number: int) -> int:
+        return (number - self._first.get(peer, 0)) % 2
+
     def _post(self, number: int) -> None:
-        parity = number % 2
         for source in self._neighbours(number).sources:
-            if source in self._edges.gone:
-                continue
-            buffer = self._buffers.get((source, parity))
-            if buffer is None:
-                pinned = self._staging is not None
-                buffer = self._buffers[source, parity] = torch.empty(self.nbytes, dtype=torch.uint8, pin_memory=pinned)
-            tag = self._tags["from", source] + parity
-            if work := self._edges.receive(source, buffer, tag):
-                self._posted[source, parity] = work
+            if source not in self._edges.gone:
+                self._post_one(source, number)
+
+    def _post_one(self, source: int, number: int) -> None:
+        parity = self._parity(source, number)
+        buffer = self._buffers.get((source, parity))
+        if buffer is None:
+            pinned = self._staging is not None
+            buffer = self._buffers[source, parity] = torch.empty(self.nbytes, dtype=torch.uint8, pin_memory=pinned)
+        if work := self._edges.receive(source, buffer, self._tags["from", source] + parity):
+            self._posted[source, parity] = work
 
 
 _METHOD = "this is an error in the method: send and receive take turns on a channel"

@@ -18,10 +18,17 @@ class Clock:
         self._trace = trace
         self._zero = monotonic_ns()
         self._standing = 0
+        self._started = 0
+
+    @property
+    def standing_ns(self) -> int:
+        """How long it has stood still since the start, or was set back."""
+        return self._standing + self._zero - self._started
 
     def start(self, at_ns: int, elapsed_ns: int = 0) -> None:
         """Sleep until `at_ns` on the monotonic clock, then run from elapsed_ns on (not 0 where a run is resumed)."""
         sleep_until(at_ns)
+        self._started = at_ns
         self._zero = at_ns - elapsed_ns
         self._standing = 0
 

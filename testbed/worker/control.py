@@ -59,6 +59,13 @@ class FileControl(Control):
     def present(self, name: str) -> Sequence[int]:
         return [int(rank) for rank in self._store.get(f"{name}/complete").split()[1:]]
 
+    def note(self, name: str, text: str) -> None:
+        self._store.set(f"note/{name}", text)
+
+    def noted(self, name: str) -> str:
+        """What `note` was given, by any worker."""
+        return str(self._store.get(f"note/{name}").decode())
+
     def _close(self, name: str) -> None:
         """Whoever does it first decides when the meeting was, and who was there."""
         if self._store.add(f"{name}/closed", 1) == 1:

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
 from time import monotonic
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from testbed.errors import TestbedError, TrainingError
-from testbed.worker.transport import ALL, PeerLostError
+from testbed.worker.transport import ALL, LeftBehindError, PeerLostError
 
 T = TypeVar("T")
 
@@ -42,51 +42,133 @@ class _Member(Generic[T]):
     heard: float = 0.0  # when it was over
 
 
+MayLose = Callable[[int, str], bool]
+
+
 def run_forked(
     calls: Sequence[Callable[[], T]],
     names: Sequence[str] | None = None,
     *,
     started: Callable[[list[int]], None] | None = None,
-    may_lose: Callable[[int, str], bool] | None = None,
+    may_lose: MayLose | None = None,
 ) -> list[T]:
     """The results of the calls, each made in a process of its own. Where one fails the others are ended and the
     failure that explains the rest is raised. `started` gets the process ids. `may_lose` is asked with the number of a
     process that died, and how: True lets the others go on, and the dead one's result is missing from the list."""
-    if threading.active_count() > 1:
-        raise TrainingError(
-            "workers are forked, which is unsafe once this process has threads",
-            hint="call it from the main thread before any other is started, or use the command line",
-        )
-    context = multiprocessing.get_context("fork")
-    members: list[_Member[T]] = []
-    try:
-        for index, call in enumerate(calls):
-            reports, theirs = context.Pipe(duplex=False)
-            name = names[index] if names else f"w{index}"
-            process = context.Process(target=_child, args=(call, name, theirs, os.getpid()), name=name)
-            process.start()
-            theirs.close()
-            members.append(_Member(name, process, reports))
+    with Crew(calls, names, may_lose=may_lose) as crew:
         if started:
-            started([member.process.pid or 0 for member in members])
-        _collect(members, may_lose)
-    finally:
-        for member in members:
+            started(crew.pids)
+        while not crew.over:
+            crew.wait()
+    return crew.results()
+
+
+class Crew(Generic[T]):
+    """The same as a thing to look after meanwhile: who has died can be started again."""
+
+    def __init__(
+        self, calls: Sequence[Callable[[], T]], names: Sequence[str] | None = None, *, may_lose: MayLose | None = None
+    ) -> None:
+        if threading.active_count() > 1:
+            raise TrainingError(
+                "workers are forked, which is unsafe once this process has threads",
+                hint="call it from the main thread before any other is started, or use the command line",
+            )
+        self._calls, self._may_lose = calls, may_lose
+        self._names = names or [f"w{index}" for index in range(len(calls))]
+        self._members: list[_Member[T]] = []
+        self._end: float | None = None  # some time after the first failure
+
+    def __enter__(self) -> Crew[T]:
+        try:
+            for name, call in zip(self._names, self._calls, strict=True):
+                self._members.append(_fork(name, call))
+        except BaseException:
+            self._end_all()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end_all()
+
+    @property
+    def pids(self) -> list[int]:
+        return [member.process.pid or 0 for member in self._members]
+
+    @property
+    def over(self) -> bool:
+        """All have ended, or one has failed and the others had time to say what they know."""
+        return all(member.heard for member in self._members) or (self._end is not None and monotonic() >= self._end)
+
+    def wait(self, seconds: float | None = None, also: Sequence[Any] = ()) -> list[Any]:
+        """Until something is heard of a worker or from what else is given (anything with a descriptor), or for so many
+        seconds; those of `also` that have something to say."""
+        waiting: dict[Any, _Member[T]] = {member.reports: member for member in self._members if not member.heard}
+        times = [seconds, None if self._end is None else max(0.0, self._end - monotonic())]
+        ready = wait([*waiting, *also], min((time for time in times if time is not None), default=None))
+        for reports, member in waiting.items():
+            if reports in ready:
+                self._hear(member)
+        return [one for one in also if one in ready]
+
+    def restart(self, index: int, call: Callable[[], T]) -> int | None:
+        """Start one again that was lost (or is about to be: it was killed); its process id. None: the others do not go
+        on without it, so it is of no use."""
+        member = self._members[index]
+        if not member.heard:
+            self._hear(member)
+        if not member.lost or self._end is not None:
+            return None
+        member.reports.close()
+        member.process.join()
+        self._members[index] = _fork(member.name, call)
+        return self.pids[index]
+
+    def results(self) -> list[T]:
+        """Of all that were not lost; raises what explains a failure."""
+        members = self._members
+        if failed := [member for member in members if member.error and not member.lost]:
+            raise explanation(failed, members)
+        if all(member.lost for member in members):
+            raise explanation(members, members)
+        return [member.result for member in members if not member.lost]  # type: ignore[misc]  # each has its result
+
+    def _hear(self, member: _Member[T]) -> None:
+        died = _hear(member)
+        if died and self._may_lose:
+            member.lost = self._may_lose(self._members.index(member), died)
+        if member.error and not member.lost and self._end is None:
+            self._end = monotonic() + GRACE
+
+    def _end_all(self) -> None:
+        for member in self._members:
             member.process.kill()
             member.process.join()
             member.reports.close()
-    if failed := [member for member in members if member.error and not member.lost]:
-        raise _root(failed, members)
-    if all(member.lost for member in members):
-        raise _root(members, members)
-    return [member.result for member in members if not member.lost]  # type: ignore[misc]  # each has its result
 
 
-def _root(failed: Sequence[_Member[T]], members: Sequence[_Member[T]]) -> TestbedError:
+def _fork(name: str, call: Callable[[], T]) -> _Member[T]:
+    context = multiprocessing.get_context("fork")
+    reports, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_child, args=(call, name, theirs, os.getpid()), name=name)
+    process.start()
+    theirs.close()
+    return _Member(name, process, reports)
+
+
+class Ended(Protocol):
+    """A worker of which something was heard, or not."""
+
+    name: str
+    error: TestbedError | None
+    heard: float  # when it was over, on the monotonic clock; 0: not yet
+
+
+def explanation(failed: Sequence[Ended], members: Sequence[Ended]) -> TestbedError:
     """The failure that explains the others. A lost peer is what others notice of a failure: the failure itself says
     more. Where there is only silence, the silent one is missed by those who wait for it, and they by others."""
 
-    def explains(member: _Member[T]) -> tuple[int, float]:
+    def explains(member: Ended) -> tuple[int, float]:
         error = member.error
         if not isinstance(error, PeerLostError):
             return 0, member.heard
@@ -101,24 +183,8 @@ def _root(failed: Sequence[_Member[T]], members: Sequence[_Member[T]]) -> Testbe
     return root
 
 
-def _collect(members: list[_Member[T]], may_lose: Callable[[int, str], bool] | None) -> None:
-    """Until all are over, or some time after the first failure."""
-    end: float | None = None
-    while waiting := {member.reports: member for member in members if not member.heard}:
-        left = None if end is None else end - monotonic()
-        if left is not None and left <= 0:
-            return
-        for reports in wait(list(waiting), left):
-            member = waiting[reports]  # type: ignore[index]  # wait returns what it was given
-            died = _hear(member)
-            if died and may_lose:
-                member.lost = may_lose(members.index(member), died)
-            if member.error and not member.lost and end is None:
-                end = monotonic() + GRACE
-
-
 def _hear(member: _Member[T]) -> str:
-    """What it has to say; if it died without a word, how."""
+    """What it has to say; if it died without a word, or was left behind, how."""
     member.heard = monotonic()
     try:
         succeeded, content = member.reports.recv()
@@ -133,6 +199,8 @@ def _hear(member: _Member[T]) -> str:
         member.result = content
     else:
         member.error = content
+        if isinstance(content, LeftBehindError):
+            return str(content).removeprefix(f"{member.name}: ")
     return ""
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from time import monotonic_ns
 from typing import Any
@@ -23,7 +24,7 @@ from torch.distributed import ProcessGroupGloo, Work, distributed_c10d
 from testbed.errors import NetworkError
 from testbed.worker.control import open_store
 from testbed.worker.job import Job
-from testbed.worker.lost import Lost
+from testbed.worker.lost import POLL, Lost
 from testbed.worker.trace import CODES, Trace
 from testbed.worker.transport import ALL, PeerLostError
 from testbed.worker.waiter import Waiter
@@ -62,6 +63,7 @@ class Edges:
         self.deadline = job.deadline
         self.gone: set[int] = set()  # peers that are lost for good; training goes on without them
         self._edges: dict[int, Edge] = {}
+        self._broken: list[Edge] = []  # to lost peers that have come back; torch must not end them in the middle
         self._all: dist.ProcessGroup | None = None
         self._device: ProcessGroupGloo.Device | None = None
 
@@ -78,6 +80,40 @@ class Edges:
             self._device = self._make_device()
         with ThreadPoolExecutor(len(new)) as pool:
             self._edges.update(zip(new, pool.map(self._connect, new), strict=True))
+
+    def reopen(self, peers: Sequence[int], rendezvous: str) -> None:
+        """Connect anew to peers that have come back (or to whom this worker has). Who dies meanwhile is gone."""
+        for peer in peers:
+            if broken := self._edges.pop(peer, None):
+                self._broken.append(broken)
+                if broken.waiter:
+                    broken.waiter.stop()
+        if self._device is None:
+            self._device = self._make_device()
+        self.gone.difference_update(peers)
+        with ThreadPoolExecutor(len(peers)) as pool:
+            for peer, edge in zip(peers, pool.map(partial(self._reconnect, rendezvous), peers), strict=True):
+                if edge is None:
+                    self.gone.add(peer)
+                else:
+                    self._edges[peer] = edge
+
+    def _reconnect(self, rendezvous: str, peer: int) -> Edge | None:
+        """None: this peer was lost before the connection stood."""
+        low, high = sorted((self.job.rank, peer))
+        store, lost = open_store(rendezvous, f"here/{low}-{high}"), Lost(Path(self.job.directory))
+        store.set(str(self.job.rank), "")
+        begun = monotonic_ns()
+        while not store.check([str(peer)]):  # Gloo itself would wait for a dead one until its patience ends
+            if lost.has(peer, within=POLL):
+                return None
+            if (monotonic_ns() - begun) / 1e9 > self.job.deadline:
+                break
+        try:
+            return self._connect(peer, rendezvous)
+        except PeerLostError as error:
+            self.give_up(peer, begun, error)
+            return None
 
     def all(self) -> dist.ProcessGroup:
         """What a user of torch.distributed gets: the default process group with the gloo backend."""
@@ -143,6 +179,7 @@ class Edges:
             if edge.waiter:
                 edge.waiter.stop()
         self._edges.clear()
+        self._broken.clear()
         if self._all is not None:
             dist.destroy_process_group()
             self._all = None
@@ -158,14 +195,14 @@ class Edges:
                 hint="`ip address` inside the worker must show it up and with an address",
             ) from error
 
-    def _connect(self, peer: int) -> Edge:
+    def _connect(self, peer: int, rendezvous: str | None = None) -> Edge:
         here = self.job.rank
         low, high = min(here, peer), max(here, peer)
         options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
         options._devices = [self._device]
         options._threads = 0  # they serve collectives; the device's thread moves the messages
-        options._timeout = timedelta(seconds=self.deadline)
-        store = open_store(self.job.rendezvous, f"edge/{low}-{high}")
+        options._timeout = timedelta(seconds=self.deadline if rendezvous is None else self.job.deadline)
+        store = open_store(rendezvous or self.job.rendezvous, f"edge/{low}-{high}")
         begun = monotonic_ns()
         try:
             group = ProcessGroupGloo(store, 0 if here == low else 1, 2, options)

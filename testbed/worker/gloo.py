@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from time import monotonic_ns
 from typing import TYPE_CHECKING
 
@@ -12,13 +12,15 @@ from torch import distributed as dist
 
 from testbed.methods.base import Channel
 from testbed.worker.channel import GlooChannel
-from testbed.worker.edges import Edges
+from testbed.worker.edges import HEADER, Edges
 from testbed.worker.job import Job
 from testbed.worker.trace import CODES, Trace
 from testbed.worker.transport import ALL, Neighbours, PeerLostError, Transport, ring_share
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
+
+SWAP = 1 << 20  # tag of messages beside the channels, which count theirs from 0
 
 
 class GlooTransport(Transport):
@@ -32,6 +34,7 @@ class GlooTransport(Transport):
         self.sent = self._edges.sent
         self._tags: dict[tuple[str, int], int] = {}  # the next free one, by direction and peer
         self._waiting: list[tuple[GlooChannel, set[int]]] = []  # channels whose edges may not be open yet
+        self._channels: list[GlooChannel] = []
 
     @property
     def deadline(self) -> float:
@@ -48,10 +51,11 @@ class GlooTransport(Transport):
         self._tags.update({end: tag + 2 for end, tag in tags.items()})
         channel = GlooChannel(self._edges, nbytes, rounds, tags, self.connect)
         self._waiting.append((channel, {peer for _, peer in ends}))
+        self._channels.append(channel)
         return channel
 
     def connect(self) -> None:
-        self._edges.open(peer for _, peers in self._waiting for peer in peers)
+        self._edges.open(peer for _, peers in self._waiting for peer in peers if peer not in self._edges.gone)
         for channel, _ in self._waiting:
             channel.start()
         self._waiting.clear()
@@ -74,6 +78,34 @@ class GlooTransport(Transport):
 
     def reason(self, error: RuntimeError, since_ns: int) -> RuntimeError | PeerLostError:
         return self._edges.lost(ALL, since_ns) if "gloo" in str(error) else error
+
+    def leave_out(self, peers: Collection[int]) -> None:
+        self._edges.gone.update(peers)
+
+    def reopen(self, peers: Sequence[int], rendezvous: str) -> None:
+        self._edges.reopen(peers, rendezvous)
+
+    def living(self, peers: Collection[int]) -> list[int]:
+        return sorted(set(peers) - self._edges.gone)
+
+    def swap(self, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor]) -> None:
+        edges, begun = self._edges, monotonic_ns()
+        receives = {peer: edges.receive(peer, buffer, SWAP) for peer, buffer in incoming.items()}
+        sends = {peer: edges.send(peer, message, SWAP) for peer, message in outgoing.items()}
+        for peer, work in sends.items():
+            if work and edges.wait(work, peer, begun):
+                count = outgoing[peer].numel()
+                self.sent[peer] += count
+                self._trace.add(CODES["send"], peer, begun, monotonic_ns(), count, count + HEADER)
+        for peer, work in receives.items():
+            if work and edges.wait(work, peer, begun):
+                count = incoming[peer].numel()
+                self._trace.add(CODES["wait"], peer, begun, monotonic_ns(), count, count + HEADER)
+
+    def resume(self, peers: Collection[int]) -> None:
+        for channel in self._channels:
+            for peer in self.living(peers):
+                channel.resume(peer)
 
     def leave(self) -> None:
         self._edges.close()

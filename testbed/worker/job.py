@@ -67,9 +67,11 @@ class Job:
     backend: Literal["gloo", "nccl"] = "gloo"
     interface: str = "lo"  # where the emulated network is plugged in
     device: str = "cpu"
+    gpus: tuple[str, ...] = ()  # UUIDs of those that the worker may see; device cuda is the first of them
     deadline: float = 60.0  # seconds to wait for one message
     waiting_threads: bool = False  # one per edge, so that the trace knows when messages came in during compute
     resume: bool = False  # go on from the newest checkpoint that all workers have
+    life: int = 0  # above 0 the worker was started again in a running cell, and rejoins
     tolerant: bool = False  # the method can go on without workers that are lost, and shall
     data_dir: str | None = None
     names: tuple[str, ...] = ()  # of the workers; w0, w1, … if empty
@@ -97,6 +99,7 @@ class Job:
         data["training"] = Training(**training)
         data["gossip"] = matrices(data["gossip"])
         data["names"] = tuple(data["names"])
+        data["gpus"] = tuple(data["gpus"])
         return Job(**data)
 
 

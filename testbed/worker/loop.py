@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from contextlib import suppress
 from dataclasses import astuple, dataclass
@@ -25,11 +26,12 @@ from testbed.worker.job import Job
 from testbed.worker.lost import Lost
 from testbed.worker.peer import WorkerPeer
 from testbed.worker.progress import Progress, Where
+from testbed.worker.rejoin import DECIDED, Neighbourhood, Parts, come_back
 from testbed.worker.result import JobResult
 from testbed.worker.snapshots import Metric, Snapshots
 from testbed.worker.sockets import tcp_bytes_sent
 from testbed.worker.trace import Trace
-from testbed.worker.transport import Control, Transport
+from testbed.worker.transport import Control, LeftBehindError, Transport
 
 SETTING_UP = 60.0  # seconds to wait for one message before training begins: γ is being tuned, connections made
 HEAD_START_NS = 50_000_000  # between the last worker's arrival and the common start: time for all to read of it
@@ -61,6 +63,8 @@ def run_job(job: Job, *, method: Method | None = None, task: tasks.Task | None =
     try:
         result = train(worker)
         result.write(Path(job.directory))
+    except LeftBehindError:
+        raise  # it has done nothing that a trace could show
     except TestbedError:
         with suppress(OSError):  # why it failed matters more
             np.save(Path(job.directory) / f"trace.{job.rank}.npy", trace.spans())  # quickly: others wait to hear why
@@ -107,7 +111,10 @@ def prepare(
 def train(worker: Worker) -> JobResult:
     """Connect, run all steps, leave, and only then evaluate."""
     run = _Run(worker)
-    run.connect()
+    if worker.job.life:
+        run.come_back()
+    else:
+        run.connect()
     run.all_steps()
     return run.end()
 
@@ -124,40 +131,73 @@ class _Run:
         self.snapshots = Snapshots(job, worker.task)
         self.checkpoints = Checkpoints(directory, job.rank, job.size)
         self.warnings = worker.method.check(peer.gossip)
-        worker.transport.deadline = max(job.deadline, SETTING_UP)
-        self.first = (self.checkpoints.newest() or 0) if job.resume else 0
-        peer.begin(self.first)
-        self.state = worker.method.init(peer)
+        self.first = 0
         self.before: dict[str, Any] = {"elapsed_ns": 0, "metrics": [], "sent": {}}  # an interruption
-        if self.first:
-            self.before = self.checkpoints.load(self.first, peer, worker.task, self.state)
-            self.snapshots.resume(self.first)
-        self.metrics = [Metric(*row) for row in self.before["metrics"]]
         self.sent = worker.transport.sent
+        self.sent_before = 0  # in an earlier life
         self.tcp_before = 0
+        self.progress = Progress(Path(job.progress), job.size) if job.progress else None
+        self.neighbourhood: Neighbourhood | None = None  # where others may come back
 
     def connect(self) -> None:
         """All workers meet, connect and start their clocks together."""
         worker = self.worker
+        worker.transport.deadline = max(self.job.deadline, SETTING_UP)
+        self._init()
         worker.control.meet("connect")
         worker.transport.connect()
         worker.trace.clear()  # what `init` did and exchanged is no part of training
         self.sent.clear()
         self.sent.update(self.before["sent"])
         self.tcp_before = tcp_bytes_sent()
+        if self.job.tolerant and self.job.rank == 0:
+            worker.control.note(DECIDED, json.dumps(worker.method.decided(self.state)))
         self.began_ns = worker.control.meet("start") + HEAD_START_NS
         worker.transport.deadline = self.job.deadline
-        self.progress = Progress(Path(self.job.progress), self.job.size) if self.job.progress else None
+        if self.job.tolerant and self.progress:
+            self.neighbourhood = Neighbourhood(self._parts(self.progress), self.state)
         self._show(self.first, 0, 0)
         worker.clock.start(self.began_ns, self.before["elapsed_ns"])
         if not self.first and self.job.training.eval_every:
             with worker.clock.paused():
                 self.snapshots.keep(0, worker.peer.x, 0, 0)
 
+    def _init(self) -> None:
+        """The method's state, from the start or from where an interrupted run was."""
+        worker = self.worker
+        self.first = (self.checkpoints.newest() or 0) if self.job.resume else 0
+        worker.peer.begin(self.first)
+        self.state = worker.method.init(worker.peer)
+        if self.first:
+            self.before = self.checkpoints.load(self.first, worker.peer, worker.task, self.state)
+            self.snapshots.resume(self.first)
+        self.metrics = [Metric(*row) for row in self.before["metrics"]]
+
+    def come_back(self) -> None:
+        """Instead of `connect`, where this worker was started again: the others are training."""
+        worker = self.worker
+        if self.progress is None or not isinstance(worker.control, FileControl):
+            raise TrainingError("a worker can come back only where a controller watches")
+        parts, earlier = self._parts(self.progress), self.progress.get(self.job.rank)
+        back = come_back(parts, worker.control)
+        worker.method, self.state, self.first = back.method, back.state, back.step
+        self.neighbourhood = Neighbourhood(self._parts(self.progress), self.state, back.notice)
+        self.snapshots.resume(back.step)
+        self.metrics = []
+        self.sent_before, self.began_ns = earlier.bytes_sent, earlier.start_ns
+        worker.clock.start(self.began_ns, -back.standing_ns)
+        self._show(back.step, worker.clock.now_ns(), self._bytes_sent())
+
+    def _parts(self, progress: Progress) -> Parts:
+        worker = self.worker
+        return Parts(worker.job, worker.method, worker.task, worker.transport, worker.peer, worker.clock, progress)
+
     def all_steps(self) -> None:
         training, worker = self.job.training, self.worker
         for step in range(self.first, training.steps):
             worker.peer.begin(step)
+            if self.neighbourhood:
+                self.neighbourhood.before(step)
             worker.method.step(worker.peer, self.state)
             done, last = step + 1, step + 1 == training.steps
             if last:
@@ -197,6 +237,9 @@ class _Run:
             x=worker.peer.x.detach().cpu().numpy().copy(),
         )
 
+    def _bytes_sent(self) -> int:
+        return self.sent_before + sum(self.sent.values())
+
     def _show(self, done: int, time_ns: int, bytes_sent: int) -> None:
         """Tell the controller, where there is one, and hear what it has to say."""
         if self.progress:
@@ -206,7 +249,7 @@ class _Run:
 
     def _note(self, done: int, *, snapshot: bool) -> None:
         peer, clock = self.worker.peer, self.worker.clock
-        time_ns, bytes_sent = clock.now_ns(), sum(self.sent.values())
+        time_ns, bytes_sent = clock.now_ns(), self._bytes_sent()
         if not isfinite(peer.loss) and self.job.training.compute.mode != "emulated":
             self._diverged(done - 1)
         self._show(done, time_ns, bytes_sent)

@@ -33,14 +33,22 @@ if TYPE_CHECKING:
 _POLL = 20e-6  # seconds between looks at work under way
 
 
-def environment(interface: str) -> dict[str, str]:
-    """What keeps NCCL on the emulated network: sockets only, no NVLink, shared memory or InfiniBand past it."""
+def environment(interface: str, worker: str) -> dict[str, str]:
+    """What keeps NCCL on the emulated network (sockets only, no NVLink, shared memory or InfiniBand past it) and its
+    bytes countable: rings of plain messages, as Gloo's all-reduce is; other protocols add flags of up to the same size.
+    """
     return {
         "NCCL_SOCKET_IFNAME": f"={interface}",  # exactly this one, not those that begin like it
         "NCCL_P2P_DISABLE": "1",
         "NCCL_SHM_DISABLE": "1",
         "NCCL_IB_DISABLE": "1",
         "NCCL_NET": "Socket",
+        "NCCL_NVLS_ENABLE": "0",
+        "NCCL_MNNVL_ENABLE": "0",
+        "NCCL_COLLNET_ENABLE": "0",
+        "NCCL_HOSTID": worker,  # every worker is a machine of its own
+        "NCCL_ALGO": "Ring",
+        "NCCL_PROTO": "Simple",
     }
 
 
@@ -84,7 +92,7 @@ class NcclTransport(Transport):
         self._cold: list[NcclChannel] = []
         self.device = require_cuda(job.device)
         torch.cuda.set_device(self.device)
-        os.environ.update(environment(job.interface))
+        os.environ.update(environment(job.interface, job.name_of(job.rank)))
         store = open_store(job.rendezvous, "nccl")
         store.set(f"gpu/{job.rank}", str(torch.cuda.get_device_properties(self.device).uuid))
         gpus = [store.get(f"gpu/{rank}").decode() for rank in range(job.size)]

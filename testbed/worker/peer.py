@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from time import monotonic_ns
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,7 @@ class WorkerPeer:
         self.seed = job.seed
         self.gossip = job.gossip_graph()
         self.tolerant = job.tolerant
+        self.absent: Collection[int] = ()
         self.layout = task.layout
         self.module = task.module
         self.x = task.initial().to(job.device)

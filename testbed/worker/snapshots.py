@@ -61,12 +61,13 @@ class Snapshots:
         self._steps = sorted(number for number in kept if number <= step)
 
     def evaluate(self, workers: Sequence[int]) -> Iterator[Metric]:
-        """The snapshots of these workers are complete; they share the averages among them."""
-        for index, step in enumerate(self._steps):
-            if self._job.training.eval_models == "all":
+        """These workers have all their snapshots; they share the averages among them."""
+        own = set(self._steps)
+        for index, step in enumerate(self._points()):
+            if step in own and self._job.training.eval_models == "all":
                 yield from self._evaluate_own(step)
             if workers[index % len(workers)] == self._job.rank:
-                yield from self._evaluate_average(step, workers)
+                yield from self._evaluate_average(step)
 
     def remove(self, workers: Sequence[int]) -> None:
         """All workers have evaluated: away with the snapshots of these."""
@@ -81,10 +82,15 @@ class Snapshots:
         for name, value in self._judge(model).items():
             yield Metric(self._job.rank, step, time_ns / 1e9, bytes_sent, f"test_{name}", value)
 
-    def _evaluate_average(self, step: int, workers: Sequence[int]) -> Iterator[Metric]:
+    def _points(self) -> list[int]:
+        """The steps at which models are kept: the same for all, also for a worker that was away at some of them."""
+        every, last = self._job.training.eval_every, self._job.training.steps
+        return [*range(0, last, every), last] if every else [last]
+
+    def _evaluate_average(self, step: int) -> Iterator[Metric]:
         """The averaged model, and how far the workers are from it: √(1/n Σ_i ‖x_i − x̄‖²). A worker that was lost
         counts as long as it was there."""
-        ranks = [rank for rank in range(self._job.size) if rank in workers or self._path(step, rank).exists()]
+        ranks = [rank for rank in range(self._job.size) if self._path(step, rank).exists()]
         time_ns, bytes_sent, total = self._read(step, ranks[0])
         mean = total.astype(np.float64)
         for rank in ranks[1:]:

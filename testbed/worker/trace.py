@@ -29,6 +29,7 @@ KINDS = (
     "update",
     "eval",  # the training clock stands still: snapshot, checkpoint
     "fault",  # waited until the exchange was given up
+    "rejoin",  # a worker came back: connecting, and its messages (recorded as such, too)
 )
 CODES = {kind: code for code, kind in enumerate(KINDS)}
 SPAN = np.dtype(

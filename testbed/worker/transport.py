@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -36,6 +36,10 @@ class PeerLostError(TrainingError):
         self.step = step
 
 
+class LeftBehindError(TrainingError):
+    """A worker that was started again and cannot rejoin: it is lost once more, and the others go on."""
+
+
 class Control(ABC):
     """Where workers meet outside the emulated network."""
 
@@ -47,6 +51,9 @@ class Control(ABC):
     @abstractmethod
     def present(self, name: str) -> Sequence[int]:
         """The ranks that met at `name` and lived: the same answer for all."""
+
+    def note(self, name: str, text: str) -> None:  # noqa: B027  # only workers that come back read notes
+        """Leave a note for whoever needs it later."""
 
 
 class Transport(ABC):
@@ -85,6 +92,27 @@ class Transport(ABC):
     @abstractmethod
     def leave(self) -> None:
         """Close everything. Call it after all workers have met: closing earlier could destroy what is under way."""
+
+
+@runtime_checkable
+class Reuniting(Protocol):
+    """A transport that survives its peers, and lets them come back."""
+
+    def leave_out(self, peers: Collection[int]) -> None:
+        """These are lost already: where a worker rejoins, before it opens channels."""
+
+    def reopen(self, peers: Sequence[int], rendezvous: str) -> None:
+        """New connections to peers that have come back, or to whom this worker has. Channels rest until `resume`."""
+
+    def swap(self, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor]) -> None:
+        """One message to and from some peers, beside all channels: bytes, complete when it returns. Of a peer that is
+        no longer among the living, nothing may have come."""
+
+    def resume(self, peers: Collection[int]) -> None:
+        """From their next round on, all channels count on these peers again."""
+
+    def living(self, peers: Collection[int]) -> list[int]:
+        """Those that are not lost, in rank order."""
 
 
 def check_message(message: Tensor, nbytes: int) -> None:

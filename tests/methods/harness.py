@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -204,6 +204,7 @@ class MemoryPeer:
     momentum: float = 0.0
     tolerant: bool = False
     step: int = 0
+    absent: Collection[int] = ()
     events: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -319,6 +320,31 @@ class Cluster:
     def lose(self, rank: int) -> None:
         """This worker dies between two steps; what it sent last does not arrive."""
         self.world.dead.add(rank)
+
+    def come_back(self, rank: int) -> int:
+        """It does so between two steps, no exchange under way, as a copy of the first neighbour that lives; whose."""
+        world, method, old = self.world, self.method, self.peers[rank]
+        world.dead.discard(rank)
+        for channel, source, target in list(world.wires):
+            if rank in (source, target):
+                del world.wires[channel, source, target]
+        others = sorted(self.gossip.neighbours(rank) - world.dead)
+        donor = others[0]
+        self.peers[rank] = peer = replace(
+            old,
+            x=self.peers[donor].x.clone(),
+            step=self.peers[donor].step,
+            absent=self.gossip.neighbours(rank) & world.dead,
+        )
+        self.states[rank] = state = method.init(peer)
+        publics = {other: method.public(self.peers[other], self.states[other]) for other in others}
+        if (own := method.public(peer, state)) is not None:
+            own.copy_(publics[donor])
+        for other in others:
+            known = {} if own is None else {rank: own}
+            method.join(self.peers[other], self.states[other], [rank], known)
+        method.join(peer, state, others, {} if own is None else publics)
+        return donor
 
     @property
     def X(self) -> Tensor:  # noqa: N802  # the papers' name

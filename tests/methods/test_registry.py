@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, fields
 from importlib.metadata import EntryPoint
 
 import pytest
@@ -141,3 +141,24 @@ def test_the_command_lists_them_all():
     (choco,) = (line for line in lines if line.strip().startswith("choco"))
     assert "gamma=auto" in choco
     assert "A (iclr) or B (icml)" in choco
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_command_explains_each(name):
+    result = CliRunner().invoke(cli, ["methods", name])
+    assert result.exit_code == 0
+    lines = result.output.splitlines()
+    assert lines[0].startswith(f"{name}: ")
+    assert lines[-1] == f"Paper: {available()[name].paper}"
+    for option in fields(available()[name]):
+        (line,) = (line for line in lines if line.startswith(f"{option.name} = "))
+        assert len(line.split(": ", 1)[1]) > 10, "says what it is for"
+
+
+def test_an_explanation_has_the_equations():
+    assert "x_i ← x_i + γ (s_i − x̂_i)" in CliRunner().invoke(cli, ["methods", "choco"]).output
+
+
+def test_an_unknown_method_is_not_explained():
+    with pytest.raises(ScenarioError, match="there is no 'chocco'; did you mean choco"):
+        CliRunner().invoke(cli, ["methods", "chocco"], catch_exceptions=False)

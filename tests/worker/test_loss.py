@@ -94,7 +94,8 @@ def test_evaluation_is_of_those_that_live(tmp_path):
     X = np.stack([result.x for result in results]).astype(np.float64)
     assert averages[STEPS] == pytest.approx(np.sqrt(np.square(X - X.mean(0)).sum() / len(X)), rel=1e-6)
     left = {path.name for path in (tmp_path / "cell").iterdir()}
-    assert left == {"lost.2.json", "metrics.parquet", "trace.parquet", *(f"worker.{rank}.npz" for rank in (0, 1, 3, 4))}
+    results_of = {f"worker.{rank}.npz" for rank in (0, 1, 3, 4)}
+    assert left == {"lost.2.0.json", "metrics.parquet", "trace.parquet", *results_of}
     trace = parquet.read_table(tmp_path / "cell" / "trace.parquet").to_pandas()
     assert set(trace[trace.kind == "fault"].worker) == {1, 3}  # its neighbours noticed, and nobody else
     assert set(trace[trace.kind == "fault"].peer) == {DEAD}
@@ -218,7 +219,7 @@ def test_a_loss_is_seen_by_all_and_forgotten_when_a_cell_begins(tmp_path):
     assert lost.has(1, within=10)
     timer.join()
     assert lost.ranks() == {1}
-    assert json.loads((tmp_path / "lost.1.json").read_text())["why"] == "was killed by SIGKILL"
+    assert json.loads((tmp_path / "lost.1.0.json").read_text())["why"] == "was killed by SIGKILL"
     lost.clear()
     assert lost.ranks() == frozenset()
 

@@ -32,7 +32,7 @@ def test_refuses_a_shared_gpu():
 
 
 def test_stays_on_the_emulated_network():
-    variables = nccl.environment("eth0")
+    variables = nccl.environment("eth0", "w1")
     assert variables["NCCL_SOCKET_IFNAME"] == "=eth0"
     assert {variables[name] for name in ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE")} == {"1"}
 

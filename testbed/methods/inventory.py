@@ -1,0 +1,33 @@
+"""`testbed methods`: a line for each, or all about one."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from dataclasses import MISSING, fields
+
+from testbed.columns import aligned
+from testbed.compressors.inventory import default, described
+from testbed.methods.registry import METHODS, available
+
+
+def lines() -> list[str]:
+    """Name, form, what it can do, options with defaults, paper."""
+    rows = [("method", "form", "compressor", "overlap", "options", "paper")]
+    for name, kind in available().items():
+        options = " ".join(f"{option.name}={default(option)}" for option in fields(kind))
+        required = [o for o in fields(kind) if o.default is MISSING and o.default_factory is MISSING]
+        method = kind(**{option.name: option.metadata["example"] for option in required})
+        compressed = any(option.name == "compressor" for option in fields(kind))
+        marks = ("yes" if compressed else "no", "yes" if method.overlaps else "no")
+        rows.append((name, kind.forms or method.form, *marks, options or "-", kind.paper))
+    return aligned(rows)
+
+
+def about(name: str) -> list[str]:
+    """What a method does, its equations, and when to change which option."""
+    kind = METHODS.find(name)
+    module = inspect.getdoc(sys.modules[kind.__module__]) or ""
+    survives = "the others go on" if kind.survives else "its cells end"
+    text = [f"{kind.name}: {inspect.getdoc(kind)}", "", module, ""]
+    return [*text, *described(kind), f"When a worker dies (on_failure: continue): {survives}.", f"Paper: {kind.paper}"]
