@@ -14,18 +14,20 @@ from typing import Any, Protocol
 from testbed import losses
 from testbed.errors import StorageError, TrainingError
 from testbed.faults import Director
-from testbed.jobs import allowances, jobs, survives
+from testbed.jobs import allowances, jobs, own_code, rejoinable, survives
 from testbed.network import state
 from testbed.network.calibrate import Calibration, calibrate
 from testbed.network.handle import Handle, start, uninterrupted
 from testbed.network.probe import Choice
 from testbed.plan import Cell, NetworkPlan, Plan
+from testbed.rejoins import Rejoins
 from testbed.results.digest import bytes_handed_over, digest
 from testbed.results.rundir import RunDirectory, environment
 from testbed.results.sampler import Sampler
 from testbed.results.verdict import Verdict, judge_bytes, judge_load, worst
 from testbed.runtime import choice as runtimes
-from testbed.runtime.base import Outcome, Runtime
+from testbed.runtime.base import Outcome, Place, Runtime
+from testbed.runtime.gpus import Assigned
 from testbed.worker.job import Job
 from testbed.worker.lost import Lost
 from testbed.worker.progress import Progress, Where
@@ -54,6 +56,7 @@ class Options:
     calibrating: bool = True
     data_dir: Path | None = None
     runtime: str = "process"
+    image: str = "host"  # for containers
     keep: bool = False  # leave the network up at the end
 
 
@@ -64,6 +67,7 @@ class _Up:
     handle: Handle
     runtime: Runtime
     network: NetworkPlan  # as its links are now
+    gpus: Assigned
 
 
 class Controller:
@@ -122,27 +126,31 @@ class Controller:
         if point == self._point:
             return
         wanted = replace(self.plan.points[point].network, name=self._name)
-        if self._up and self._up.network.same_structure(wanted):
+        gpus = self.plan.points[point].gpus
+        if self._up and self._up.network.same_structure(wanted) and self._up.gpus == gpus:
             for now, then in zip(self._up.network.links, wanted.links, strict=True):
                 if (now.ab, now.ba) != (then.ab, then.ba):
                     self._up.handle.set_link(then.name, asdict(then.ab), asdict(then.ba))
             self._up.network = wanted
         else:
             self.close()
-            self._build(wanted)
+            self._build(wanted, gpus)
         self._point = point
         self._calibration = self._calibrate(point)
 
-    def _build(self, network: NetworkPlan) -> None:
+    def _build(self, network: NetworkPlan, gpus: Assigned) -> None:
         began = time.monotonic()
         with self.directory.writing():
-            runtime = runtimes.make(self.options.runtime, self.directory.path / "nursery.log")
+            place = Place(
+                self.directory.path, network, self.options.image, self.options.data_dir, own_code(self.plan), gpus
+            )
+            runtime = runtimes.make(self.options.runtime, place)
         try:
             handle, choice = start(network, self.options.box)
         except BaseException:
             runtime.close()
             raise
-        self._up = _Up(handle, runtime, network)
+        self._up = _Up(handle, runtime, network, gpus)
         runtime.attach(handle)
         settings = handle.call("status")
         self.directory.write_json(
@@ -150,7 +158,8 @@ class Controller:
             environment(
                 {"box": choice.kind, "box_reason": choice.reason, "box_kernel": settings["kernel"]}
                 | {"network_settings": settings["settings"], "gso_segments": settings["gso_segments"]}
-                | {"runtime": runtime.name, "resumes": self._before}
+                | {"runtime": runtime.name, **runtime.environment(), "resumes": self._before}
+                | {"gpus": {name: list(map(asdict, some)) for name, some in gpus.items() if some}}
             ),
         )
         self.view.network(network, choice, time.monotonic() - began)
@@ -177,7 +186,11 @@ class Controller:
             progress = Progress(directory / "progress", len(todo), create=True)
         network, handle, runtime = self.up.network, self.up.handle, self.up.runtime
         waits = todo[0].deadline
-        director = Director(scenario, network, handle, runtime, progress, patience=waits, tolerant=todo[0].tolerant)
+        restarted: dict[str, Sequence[int]] = {}  # what a worker's port had counted when it was started again
+        rejoins = self._rejoins(cell, todo, progress, restarted)
+        director = Director(
+            scenario, network, handle, runtime, progress, patience=waits, tolerant=todo[0].tolerant, rejoins=rejoins
+        )
         sampler, began = Sampler(), time.monotonic()
         before = handle.counters()
         try:
@@ -194,32 +207,50 @@ class Controller:
         with self.directory.writing():
             sampler.write(directory / "counters.parquet")
         if outcome.error is None:
-            gone = Lost(directory).all()
-            living = [job for job in todo if job.rank not in {loss.rank for loss in gone}]
-            result = self._collect(cell, living, sampler, before, after)
-            result["lost"] = losses.describe(gone, todo[0].names, progress.all(), director.killed)
-            result["warnings"] += losses.warnings(gone, todo[0].names, self.plan.points[cell.point].gossip)
-            result["warnings"] += [loss["text"] for loss in result["lost"]]
+            lost, back, names = Lost(directory), rejoins.done if rejoins else [], todo[0].names
+            living = [job for job in todo if job.rank not in lost.ranks()]
+            result = self._collect(cell, living, sampler, {**before, "restarted": restarted}, after)
+            zero = max(where.start_ns for where in progress.all()) / 1e9
+            result["lost"] = losses.describe(lost.all(), names, zero, director.killed, back)
+            result["rejoined"] = losses.returns(back, lost.all(), names, zero)
+            result["warnings"] += losses.warnings(lost.ranks(), names, self.plan.points[cell.point].gossip)
+            result["warnings"] += [one["text"] for one in (*result["lost"], *result["rejoined"])]
         else:
             result = self._failed(cell, outcome, progress, director)
         Lost(directory).clear()
         result["events"], result["patience_s"] = director.record, waits
+        result["backend"] = todo[0].backend
         result["shortcomings"] = list(self.up.runtime.shortcomings)
         started = max(where.start_ns for where in progress.all())
         result["first_step_s"] = started / 1e9 - began if started else None  # since the cell began
         result["cell_s"] = time.monotonic() - began
-        for name in ("progress", "rendezvous"):
-            (directory / name).unlink(missing_ok=True)
+        for path in (directory / "progress", *directory.glob("rendezvous*")):
+            path.unlink(missing_ok=True)
+        shutil.rmtree(directory / "snapshots", ignore_errors=True)  # of workers that failed, or came back too late
         self.directory.write_json(f"cells/{cell.id}/verdict.json", result["verdict"])
         self.directory.write_json(f"cells/{cell.id}/result.json", result)
         return result
+
+    def _rejoins(
+        self, cell: Cell, todo: Sequence[Job], progress: Progress, restarted: dict[str, Sequence[int]]
+    ) -> Rejoins | None:
+        """How workers of this cell come back, if they can."""
+        if not (todo[0].tolerant and rejoinable(self.plan.variants[cell.variant], cell)):
+            return None
+
+        def restart(rank: int, job: Job) -> None:
+            name = job.name_of(rank)
+            restarted[name] = self.up.handle.counters()["ports"][name]
+            self.up.runtime.restart(rank, job)
+
+        gossip = self.plan.points[cell.point].gossip
+        return Rejoins(todo, gossip, progress, Lost(Path(todo[0].directory)), restart)
 
     def _failed(self, cell: Cell, outcome: Outcome, progress: Progress, director: Director) -> dict[str, Any]:
         """What there is to say of a cell that failed; what is of no use to anybody is removed."""
         directory = self.directory.cell(cell.id)
         with self.directory.writing():
             merge_traces(directory)
-        shutil.rmtree(directory / "snapshots", ignore_errors=True)
         for path in (*directory.glob("worker.*.npz"), *directory.glob("worker.*.part")):
             path.unlink()
         names = [worker.name for worker in self.up.network.workers]
@@ -275,7 +306,8 @@ class Controller:
         wanted = self.plan.variants[cell.variant].training.target
         target = (wanted.kind, float(wanted.options)) if wanted else None
         found = digest(results, self.up.network, target)
-        ports = {name: _payload(before["ports"][name], after["ports"][name]) for name in after["ports"]}
+        since = {**before["ports"], **before["restarted"]}
+        ports = {name: _payload(since[name], after["ports"][name]) for name in after["ports"]}
         names = [job.name_of(job.rank) for job in todo]
         sent = {name: bytes_handed_over(one, len(results)) for name, one in zip(names, results, strict=True)}
         verdict = worst(

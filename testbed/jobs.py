@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from testbed.patience import model_bytes, patience
 from testbed.plan import Cell, NetworkPlan, Plan
 from testbed.runtime.base import Allowance
+from testbed.runtime.gpus import backend
 from testbed.worker.job import Compute, Job, Training, matrices
 
 if TYPE_CHECKING:
+    from testbed.methods.base import Method
     from testbed.scenario.model import Scenario
     from testbed.scenario.training import Compute as ScenarioCompute
 
@@ -34,6 +37,7 @@ def jobs(plan: Plan, cell: Cell, directory: Path, data_dir: Path | None, *, resu
         directory=str(directory),
         rendezvous=str(directory / "rendezvous"),
         seed=cell.seed,
+        backend=backend(point.gpus, tolerant=_may_lose_workers(scenario)),
         interface=INTERFACE,
         deadline=patience(scenario, point.network, point.gossip, model_bytes(scenario.task.spec)),
         resume=resume,
@@ -43,14 +47,49 @@ def jobs(plan: Plan, cell: Cell, directory: Path, data_dir: Path | None, *, resu
         progress=str(directory / "progress"),
         beside=str(scenario.resolve(".").resolve()),
     )
-    return [job.for_rank(rank) for rank in range(job.size)]
+    seen = [tuple(gpu.uuid for gpu in point.gpus.get(name, ())) for name in job.names]
+    return [replace(job, rank=rank, gpus=some, device="cuda" if some else "cpu") for rank, some in enumerate(seen)]
+
+
+def _may_lose_workers(scenario: Scenario) -> bool:
+    """Whether workers may be lost, or come back, while the others go on."""
+    return scenario.on_failure == "continue" or any(event.kill or event.restart for event in scenario.network.events)
+
+
+def own_code(plan: Plan) -> tuple[Path, ...]:
+    """The directories where methods and compressors of one's own are, which workers must be able to read."""
+    folder = plan.variants[0].resolve(".").resolve()
+    names = {name for cell in plan.cells for name in _strings([cell.method, cell.options]) if ":" in name}
+    files = {(folder / name.rpartition(":")[0]).resolve() for name in names if ".py:" in name}
+    return tuple(sorted({folder, *(file.parent for file in files)})) if names else ()
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """All texts in nested lists and mappings, keys included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _strings([key, inner])
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _strings(inner)
 
 
 def survives(scenario: Scenario, cell: Cell) -> bool:
     """Whether the cell's method can go on without a worker."""
+    return _method(scenario, cell).survives
+
+
+def rejoinable(scenario: Scenario, cell: Cell) -> bool:
+    """Whether it can also take one back."""
+    return _method(scenario, cell).rejoins
+
+
+def _method(scenario: Scenario, cell: Cell) -> Method:
     from testbed.methods import make
 
-    return make({cell.method: dict(cell.options)}, scenario.resolve(".")).survives
+    return make({cell.method: dict(cell.options)}, scenario.resolve("."))
 
 
 def training(scenario: Scenario) -> Training:

@@ -70,8 +70,8 @@ class PlainView:
         grade = result["verdict"]["grade"]
         words = ", ".join([f"{1e3 * result['step_s']:.1f} ms per step", *scores])
         self.say(f"  {words}, [{STYLES[grade]}]{grade}[/]")
-        for loss in result.get("lost", ()):
-            self.say(f"  [yellow]{escape(loss['text'])}[/]")
+        for one in (*result.get("lost", ()), *result.get("rejoined", ())):
+            self.say(f"  [yellow]{escape(one['text'])}[/]")
 
     def close(self) -> None:
         """Nothing is held open."""

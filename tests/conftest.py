@@ -5,3 +5,5 @@ import os
 
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ[name] = "1"
+
+from engine import engine  # noqa: E402, F401  # a fixture, for all

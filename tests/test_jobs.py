@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.jobs import INTERFACE, allowances, jobs, training
+from testbed.jobs import INTERFACE, allowances, jobs, own_code, training
 from testbed.plan import plan
 from testbed.runtime.base import Allowance
 from testbed.scenario.load import loads
@@ -89,3 +89,11 @@ def test_a_part_of_a_core_is_a_share_of_it():
 
 def test_memory_is_for_each():
     assert allowed("{count: 3, memory: 2gb}", 2) == [Allowance(memory=2_000_000_000)] * 3
+
+
+def test_code_of_ones_own_is_found_wherever_it_is_named():
+    assert own_code(made()) == ()
+    here = Path().resolve()
+    own = "[allreduce, {choco: {compressor: {../lib/mine.py:Mine: {bits: 2}}}}]"
+    assert own_code(made(methods=own)) == tuple(sorted({here, here.parent / "lib"}))
+    assert own_code(made(methods="[mine.py:Mine]")) == (here,)

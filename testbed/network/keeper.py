@@ -23,10 +23,11 @@ from testbed.network import namespaces, planfile, priority, state
 from testbed.network.agent import allow_descriptors
 from testbed.network.box import BOXES, Box
 from testbed.network.events import Change, Done, Timeline
+from testbed.network.handle import uninterrupted
 from testbed.network.netlink import Netlink
 from testbed.network.server import Server
 from testbed.network.wire import send_line
-from testbed.plan import LinkPlan, NetworkPlan
+from testbed.plan import LinkPlan, NetworkPlan, WorkerPlan
 
 if TYPE_CHECKING:
     from testbed.network.messages import Attach
@@ -90,10 +91,17 @@ class Keeper:
         self.settings["box_port_buffer"] = self._widen_ports()
         self.sockets: dict[str, Netlink] = {}
         for worker in plan.workers:  # last: a packet that reaches a guest's port while it opens may stall the guest
-            self.sockets[worker.name] = side = Netlink(self.workers[worker.name])
-            for request in messages.worker_side(worker):
-                side.request(request)
+            self.sockets[worker.name] = self._open_side(worker)
         self._write_hosts()
+
+    def _open_side(self, worker: WorkerPlan) -> Netlink:
+        """Address, route and neighbour of a worker whose eth0 is where its namespace is."""
+        from testbed.network import messages
+
+        side = Netlink(self.workers[worker.name])
+        for request in messages.worker_side(worker):
+            side.request(request)
+        return side
 
     def _widen_ports(self) -> int | None:
         try:
@@ -111,13 +119,13 @@ class Keeper:
 
     def _lay_cables(self) -> None:
         """A veth from each worker to its port: in its router's namespace if it is in this kernel, else in the box's."""
-        from testbed.network import messages, shaping
+        from testbed.network import messages
 
         plan, root = self.plan, Netlink()
-        self.segments: dict[str, int] = {}
+        self.segments = {worker.name: self._fitting_segments(worker) for worker in plan.workers}
+        self.most_segments = dict(self.segments)  # the ports in the box are made for these
         for worker in plan.workers:
-            near = [s for link in plan.links if worker.router in (link.a, link.b) for s in (link.ab, link.ba)]
-            segments = self.segments[worker.name] = shaping.gso_segments(near, plan.mtu)
+            segments = self.segments[worker.name]
             end = self.box.router_namespace(plan.routers.index(worker.router))
             target = self.box_namespace if end is None else end
             for request in messages.worker_cable(target, self.workers[worker.name], worker, segments, plan.mtu):
@@ -154,7 +162,7 @@ class Keeper:
                     f"sysctl net.ipv4.tcp_allowed_congestion_control='{allowed} {self.plan.congestion}'",
                 ) from error
         in_force = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
-        self.settings = {**sysctls, key: in_force}
+        self.settings |= {**sysctls, key: in_force}
 
     def _largest_bdp(self) -> float:
         """Bytes in flight on the worst path that a worker could use, generously: every link's latency, once."""
@@ -190,6 +198,31 @@ class Keeper:
         """The descriptor of a worker's network namespace."""
         return None, [self._worker(worker)]
 
+    def adopt(self, worker: str, pid: int) -> None:
+        """Have the network namespace of a process, a container's, be this worker's from now on.
+
+        Its eth0 moves there with all its settings; the other end stays plugged in. We keep the namespace, so that the
+        cable outlives the process and can move on to the next.
+        """
+        from testbed.network import messages
+
+        before, planned = self._worker(worker), next(one for one in self.plan.workers if one.name == worker)
+        namespace = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            taken = [namespaces.same(namespace, other) for other in self.workers.values()]
+            if any(taken) or namespaces.same(namespace, namespaces.OWN):
+                raise NetworkError(f"process {pid} has no network namespace of its own: {worker} cannot be there")
+            with namespaces.inside(namespace):
+                self._configure_tcp()
+            self.sockets[worker].request(messages.worker_moves(namespace))
+        except BaseException:
+            os.close(namespace)
+            raise
+        self.workers[worker] = namespace
+        self.sockets[worker].close()
+        self.sockets[worker] = self._open_side(planned)
+        os.close(before)
+
     def set_link(self, link: str, ab: Mapping[str, Any], ba: Mapping[str, Any]) -> None:
         """Change some numbers of one or both directions, live."""
         self._set_links([{"link": link, "ab": ab, "ba": ba}])
@@ -205,6 +238,21 @@ class Keeper:
         attach = messages.netem_on(self.box.overhead)
         self.box.send([one for link in new.values() for one in messages.change_messages(self.plan, link, attach)])
         self.links |= new
+        near = {router for link in new.values() for router in (link.a, link.b)}
+        for worker in self.plan.workers:
+            if worker.router not in near:
+                continue
+            segments = min(self._fitting_segments(worker), self.most_segments[worker.name])
+            if segments != self.segments[worker.name]:  # of connections from now on
+                self.sockets[worker.name].request(messages.worker_segments(segments))
+                self.segments[worker.name] = segments
+
+    def _fitting_segments(self, worker: WorkerPlan) -> int:
+        """Of a super-packet, as the links next to the worker are now."""
+        from testbed.network import shaping
+
+        near = [link for link in self.links.values() if worker.router in (link.a, link.b)]
+        return shaping.gso_segments([shape for link in near for shape in (link.ab, link.ba)], self.plan.mtu)
 
     def set_partition(self, blocked: Mapping[str, list[str]]) -> None:
         """By worker, whom its packets do not reach from now on, silently; {} heals everything."""
@@ -326,8 +374,10 @@ def _keep(directory: Path, kind: str, lifeline: socket.socket, starter: int) -> 
         directory.name, pid, state.start_time(pid) or 0, kind, "", rootless, str(directory), ready=False
     )
     record.save()
-    keeper = Keeper(planfile.from_json((directory / "plan.json").read_text()), directory, kind)
+    keeper: Keeper | None = None
     try:
+        with uninterrupted():  # or a box that has just been started would be nobody's
+            keeper = Keeper(planfile.from_json((directory / "plan.json").read_text()), directory, kind)
         keeper.build()
         server = Server(keeper, lifeline, starter)
         replace(record, kernel=keeper.kernel, ready=True).save()
@@ -336,7 +386,8 @@ def _keep(directory: Path, kind: str, lifeline: socket.socket, starter: int) -> 
     except SystemExit:  # SIGTERM: ended like any other
         return
     finally:
-        keeper.close()
+        if keeper:
+            keeper.close()
 
 
 def _tell(lifeline: socket.socket, data: dict[str, Any]) -> None:

@@ -262,6 +262,19 @@ def worker_side(worker: WorkerPlan) -> list[bytes]:
     return _requests(configure)
 
 
+def worker_segments(segments: int) -> bytes:
+    """From a worker's namespace: how many segments it may send as one super-packet."""
+    (request,) = _requests(lambda batch: batch.link("set", index=2, gso_max_segs=segments))
+    return request
+
+
+def worker_moves(namespace: int) -> bytes:
+    """From a worker's namespace: its eth0 goes to another one, a descriptor. What is on the device stays as it is (its
+    index, hardware address, MTU, GSO limits, counters); addresses and routes are left behind."""
+    (request,) = _requests(lambda batch: batch.link("set", index=2, net_ns_fd=namespace))
+    return request
+
+
 def port_up(rank: int) -> list[bytes]:
     """In the box's namespace: the worker's port comes up."""
     return _requests(lambda batch: batch.link("set", index=FIRST_PORT_INDEX + rank, state="up"))

@@ -19,6 +19,7 @@ CLONE_NEWNS = 0x00020000
 CLONE_NEWUSER = 0x10000000
 CLONE_NEWNET = 0x40000000
 MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
+OWN = "/proc/self/ns/net"  # the network namespace of this process
 _PR_SET_PDEATHSIG = 1
 _SIOCETHTOOL = 0x8946
 _PIDFD_GETFD = 438  # the system call's number, the same everywhere
@@ -52,6 +53,11 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = 
 def current() -> int:
     """A descriptor of the calling thread's network namespace."""
     return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def same(one: int | str, other: int | str) -> bool:
+    """Whether two descriptors (or paths, such as OWN) are of one namespace."""
+    return os.stat(one).st_ino == os.stat(other).st_ino
 
 
 @contextmanager

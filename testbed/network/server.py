@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 CALLS = (
     "status",
     "namespace",
+    "adopt",
     "set_link",
     "set_partition",
     "counters",

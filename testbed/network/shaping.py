@@ -15,6 +15,7 @@ MAXIMUM_RATE = 34_300_000_000  # bit/s; above it netem's 32-bit rate overflows o
 MAXIMUM_LATENCY = 274.0  # seconds; netem's 32-bit tick count
 MAXIMUM_SEGMENTS = 44  # what fits into an IP packet of 64 kB
 MAXIMUM_JITTER = (2**31 - 1) / 1e9  # seconds; netem's own limit of what it is told
+MOST_JITTER = MAXIMUM_JITTER / sqrt(3)  # as a standard deviation, which scenarios ask for
 MAXIMUM_LIMIT = 2**32 - 1  # packets
 SUPERPACKET_SECONDS = 0.001  # a super-packet may occupy the link for this long
 

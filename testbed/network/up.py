@@ -22,14 +22,22 @@ if TYPE_CHECKING:
 INVALID = 6  # exit code: the network is up, but it is not what was asked for
 
 
-def net_up(file: Path, sets: Sequence[str], box: str | None, name: str | None, *, calibrating: bool) -> int:
+def net_up(
+    file: Path,
+    sets: Sequence[str],
+    box: str | None,
+    name: str | None,
+    *,
+    calibrating: bool,
+    profile: str | None = None,
+) -> int:
     """Build, measure, leave up. Whatever goes wrong before the end takes everything down again."""
     from testbed.network.handle import start, uninterrupted
     from testbed.plan import plan
     from testbed.scenario.load import load
 
     began = time.monotonic()
-    scenario = load(file, sets)
+    scenario = load(file, sets, profile)
     made = plan(scenario)
     for warning in made.warnings:
         click.echo(f"note: {warning}", err=True)
@@ -113,6 +121,7 @@ def down(name: str | None, *, everything: bool) -> None:
 
 def _end_all() -> None:
     """One that cannot be ended must not keep the others up."""
+    from testbed.runtime import engine
     from testbed.runtime.groups import remove_leftovers
 
     failed: list[NetworkError] = []
@@ -122,7 +131,7 @@ def _end_all() -> None:
             click.echo(f"{directory.name} is down")
         except NetworkError as error:
             failed.append(error)
-    for group in remove_leftovers():
+    for group in [*remove_leftovers(), *engine.remove_leftovers()]:
         click.echo(f"{group} is gone")
     if failed:
         raise NetworkError("; ".join(map(str, failed)))

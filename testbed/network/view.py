@@ -23,14 +23,11 @@ MOST_REASONS = 8
 def show_calibration(found: Calibration, mtu: int, console: Console | None = None) -> None:
     """The table "asked / measured" and the verdict."""
     table = Table(title="links, asked / measured", title_justify="left")
-    table.add_column("between")
-    for name in ("round trip, ms", "Mbit/s there", "Mbit/s back", "lost there", "lost back"):
-        table.add_column(name, justify="right")
-    shown = found.probes[:MOST_ROWS]
-    for probe in shown:
-        table.add_row(_between(probe), _round_trip(probe), *_goodputs(probe, mtu), *_losses(probe))
-    if not any(way.loss for probe in shown for way in (probe.there, probe.back)):
-        table.columns = table.columns[:4]
+    headings, rows = link_rows(found.probes[:MOST_ROWS], mtu)
+    for number, name in enumerate(headings):
+        table.add_column(name, justify="right" if number else "left")
+    for row in rows:
+        table.add_row(*row)
     console = console or Console()
     console.print(table)
     if len(found.probes) > MOST_ROWS:
@@ -38,6 +35,14 @@ def show_calibration(found: Calibration, mtu: int, console: Console | None = Non
     if found.unmeasured:
         console.print(f"goodput was not measured on {found.unmeasured} of the link directions, to keep this short")
     show_verdict(found.verdict, console)
+
+
+def link_rows(probes: Sequence[Probe], mtu: int) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Headings and, for each pair that was measured, "asked / measured". Loss only where some was asked for."""
+    headings = ("between", "round trip, ms", "Mbit/s there", "Mbit/s back", "lost there", "lost back")
+    rows = [(_between(probe), _round_trip(probe), *_goodputs(probe, mtu), *_losses(probe)) for probe in probes]
+    lossy = any(way.loss for probe in probes for way in (probe.there, probe.back))
+    return (headings, rows) if lossy else (headings[:4], [row[:4] for row in rows])
 
 
 def show_verdict(verdict: Verdict, console: Console | None = None) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from testbed.errors import MissingError
-from testbed.runtime.base import Runtime
+from testbed.runtime.base import Place, Runtime
 
 NAMES = ("process", "docker")
 
@@ -13,14 +10,16 @@ NAMES = ("process", "docker")
 def check(name: str) -> None:
     """Before anything is started: whether it can be had."""
     if name == "docker":
-        raise MissingError(
-            "the docker runtime is not available yet",
-            hint="use --runtime process: each worker is a process with a network, limits and files of its own",
-        )
+        from testbed.runtime import engine
+
+        engine.check()
 
 
-def make(name: str, log: Path) -> Runtime:
+def make(name: str, place: Place) -> Runtime:
+    if name == "docker":
+        from testbed.runtime.docker import DockerRuntime
+
+        return DockerRuntime(place)
     from testbed.runtime.process import ProcessRuntime
 
-    check(name)
-    return ProcessRuntime(log)
+    return ProcessRuntime(place.run / "nursery.log")

@@ -81,7 +81,7 @@ class Groups:
 
     def out_of_memory(self) -> list[str]:
         """The workers of which the kernel has killed a process because the group had no memory left."""
-        return [name for name, group in self.watched.items() if _kills(group)]
+        return [name for name, group in self.watched.items() if kills(group)]
 
     def close(self) -> None:
         """All members have ended."""
@@ -192,7 +192,21 @@ def _cpu_files(cpus: float) -> dict[int, list[tuple[str, str]]]:
     }
 
 
-def _kills(group: Path) -> int:
+def memory_group(pid: int) -> Path | None:
+    """The group that limits the memory of another process, as far as it can be seen from here."""
+    found = find("memory", _read("/proc/self/mountinfo"), _read(f"/proc/{pid}/cgroup"))
+    return found.own if found else None
+
+
+def usage(group: Path) -> int:
+    """Bytes of memory that a group's members have now."""
+    return next(
+        (int(text) for file in ("memory.current", "memory.usage_in_bytes") if (text := _read(str(group / file)))), 0
+    )
+
+
+def kills(group: Path) -> int:
+    """How many processes of a group the kernel has killed because the group had no memory left."""
     for file in ("memory.events", "memory.oom_control"):
         for line in _read(str(group / file)).splitlines():
             if line.startswith("oom_kill "):

@@ -1,6 +1,7 @@
 """A process that has imported torch and forks the workers of one cell after another, each into its own network.
 
-`process.py` starts it and talks to it over a socket; it ends with whoever started it, and its workers with it.
+`process.py` starts it and talks to it over a socket; it ends with whoever started it, and its workers with it. What it
+does before and after the fork, a container's does as well (inside.py).
 """
 
 from __future__ import annotations
@@ -28,21 +29,25 @@ def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     rootless = os.geteuid() != 0
     if not rootless:
-        _import_everything()  # while the network is being built
+        import_everything()  # while the network is being built
     begin = read_line(control)
     if begin is None:  # whoever started us has changed its mind
         return
     handle = Handle(state.State(**begin["network"]))
     handle.join()
     if rootless:
-        _import_everything()  # not before: only a process without threads may join
+        import_everything()  # not before: only a process without threads may join
     send_line(control, {"ready": True})
     while (request := read_line(control)) is not None:
-        send_line(control, {"done": _run_cell(control, handle, request)})
+        if "restart" in request:  # just when the cell had ended
+            send_line(control, {"restarted": None})
+        else:
+            send_line(control, {"done": _run_cell(control, handle, request)})
 
 
-def _import_everything() -> None:
+def import_everything() -> None:
     """What workers need is imported once, here; importing torch takes over a second of processor time."""
+    gc.disable()  # while modules are loaded there is nothing to collect, and looking takes a tenth of the time
     import numpy  # noqa: F401
     import torch
 
@@ -57,6 +62,7 @@ def _import_everything() -> None:
         _warm_up()
     gc.collect()
     gc.freeze()  # keeps the collector from touching, and so copying, pages that all workers share
+    gc.enable()
 
 
 def _warm_up() -> None:
@@ -71,26 +77,30 @@ def _warm_up() -> None:
 
 
 def _run_cell(control: socket.socket, handle: Handle, request: dict[str, Any]) -> dict[str, Any]:
-    """Fork the workers, wait for all of them; what went wrong, if anything."""
-    from testbed.worker.crew import run_forked
+    """Fork the workers, again where asked to, and wait for all of them; what went wrong, if anything."""
+    from testbed.worker.crew import Crew
     from testbed.worker.lost import may_lose
 
     workers = request["workers"]
     jobs = [Job.from_json(worker["job"]) for worker in workers]
     names = [job.name_of(job.rank) for job in jobs]
-    calls = [
-        partial(_work, control, handle, job, worker, Path(request["logs"]))
-        for job, worker in zip(jobs, workers, strict=True)
-    ]
+    begin = partial(_work, control, handle, Path(request["logs"]))
+    calls = [partial(begin, job, worker) for job, worker in zip(jobs, workers, strict=True)]
     try:
-        _preload(jobs[0])
-        run_forked(calls, names, started=lambda pids: send_line(control, {"started": pids}), may_lose=may_lose(jobs[0]))
+        preload(jobs[0])
+        with Crew(calls, names, may_lose=may_lose(jobs[0])) as crew:
+            send_line(control, {"started": crew.pids})
+            while not crew.over:
+                if crew.wait(also=[control]) and (again := read_line(control)) is not None:
+                    job = Job.from_json(again["restart"]["job"])
+                    send_line(control, {"restarted": crew.restart(job.rank, partial(begin, job, again["restart"]))})
+        crew.results()
     except TestbedError as error:
         return {"error": str(error), "hint": error.hint, "storage": isinstance(error, StorageError)}
     return {"error": None, "hint": None, "storage": False}
 
 
-def _preload(job: Job) -> None:
+def preload(job: Job) -> None:
     """What the method imports when it starts, for all workers at once. Not for methods of one's own: what they do to
     this process would be done to the cells after theirs, too."""
     from testbed import methods
@@ -100,13 +110,12 @@ def _preload(job: Job) -> None:
         methods.make(job.method, Path(job.beside) if job.beside else None).preload()
 
 
-def _work(control: socket.socket, handle: Handle, job: Job, worker: dict[str, Any], logs: Path) -> None:
+def _work(control: socket.socket, handle: Handle, logs: Path, job: Job, worker: dict[str, Any]) -> None:
     """In a fresh worker process: into its place, then train."""
     from testbed.runtime.confine import confine
-    from testbed.worker.loop import run_job
 
     name = job.name_of(job.rank)
-    _redirect(logs / f"{name}.log")
+    redirect(logs / f"{name}.log")
     control.close()
     handle.disconnect()  # shared with all the others; each needs one of its own
     groups.join(worker["groups"])
@@ -116,9 +125,18 @@ def _work(control: socket.socket, handle: Handle, job: Job, worker: dict[str, An
     with own.namespace(name) as namespace:
         namespaces.setns(namespace)
     own.disconnect()  # workers have no say in what the network is
-    os.environ["GLOO_SOCKET_IFNAME"] = job.interface
     for shortcoming in confine(Path(job.directory), hidden=handle.directory.parent):
         print(f"note: {shortcoming}", flush=True)
+    train(job)
+
+
+def train(job: Job) -> None:
+    """In a worker's process, once it is where it shall be."""
+    from testbed.worker.loop import run_job
+
+    name = job.name_of(job.rank)
+    os.environ["GLOO_SOCKET_IFNAME"] = job.interface
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(job.gpus)  # in time: CUDA looks when it is first used
     try:
         run_job(job)
     except TestbedError:
@@ -130,7 +148,7 @@ def _work(control: socket.socket, handle: Handle, job: Job, worker: dict[str, An
         ) from error
 
 
-def _redirect(log: Path) -> None:
+def redirect(log: Path) -> None:
     """Nothing to read, everything said goes to the worker's log."""
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
@@ -16,8 +17,8 @@ from typing import Any
 
 from testbed.errors import TrainingError
 from testbed.network.handle import Handle
-from testbed.network.wire import read_line, send_line
-from testbed.runtime.base import Allowance, Outcome, Runtime
+from testbed.network.wire import send_line
+from testbed.runtime.base import Allowance, Outcome, Runtime, out_of_memory
 from testbed.runtime.groups import Groups
 from testbed.worker.job import Job
 
@@ -38,6 +39,7 @@ class ProcessRuntime(Runtime):
         self._names: list[str] = []
         self._pids: list[int] = []
         self._ends: list[int | None] = []  # descriptors of the workers' processes; None: it has ended
+        self._done: dict[str, Any] | None = None  # how the cell ended, where something else was asked meanwhile
         self._launch()
 
     def _launch(self) -> None:
@@ -53,6 +55,7 @@ class ProcessRuntime(Runtime):
                 start_new_session=True,  # Ctrl-C is for the controller, which ends us in order
             )
         self._ready = False
+        self._unread = b""
 
     def attach(self, handle: Handle) -> None:
         self._handle = handle
@@ -65,28 +68,29 @@ class ProcessRuntime(Runtime):
             self._launch()
             self.attach(self._handle)
         if not self._ready:
-            self._read("ready")
-            self._ready = True
+            self._ready = self._read()["ready"]
         self._names = [job.name_of(job.rank) for job in jobs]
         self._limits = allowances
         self._groups = _groups(dict(zip(self._names, allowances, strict=True)))
         self.shortcomings = self._groups.shortcomings
-        workers = [
-            {"job": job.to_json(), "cores": list(allowance.cores), "groups": self._groups.joined_by(name)}
-            for job, name, allowance in zip(jobs, self._names, allowances, strict=True)
-        ]
-        send_line(self._control, {"workers": workers, "logs": str(logs)})
-        self._pids = list(self._read("started"))
+        self._done = None
+        send_line(self._control, {"workers": [self._worker(job) for job in jobs], "logs": str(logs)})
+        self._pids = list(self._read()["started"])
         self._ends = [_descriptor(pid) for pid in self._pids]
+
+    def _worker(self, job: Job) -> dict[str, Any]:
+        cores, name = list(self._limits[job.rank].cores), self._names[job.rank]
+        return {"job": job.to_json(), "cores": cores, "groups": self._groups.joined_by(name)}
 
     def pids(self) -> Sequence[int]:
         return self._pids
 
     def poll(self, seconds: float) -> Outcome | None:
-        if not select.select([self._control], [], [], seconds)[0]:
+        waiting = self._done is None and not self._unread
+        if waiting and not select.select([self._control], [], [], seconds)[0]:
             return None
         try:
-            done: dict[str, Any] = self._read("done")
+            done = self._done or self._read()["done"]
             outcome = Outcome(done["error"], done["hint"], done["storage"])
         except TrainingError as error:
             outcome = Outcome(str(error), error.hint)
@@ -96,17 +100,23 @@ class ProcessRuntime(Runtime):
         return outcome
 
     def _out_of_memory(self) -> Outcome | None:
-        """The kernel only kills; who was killed for want of memory is written elsewhere."""
         if not (names := self._groups.out_of_memory()):
             return None
-        allowed = self._limits[self._names.index(names[0])].memory or 0
-        return Outcome(
-            f"{', '.join(names)} ran out of memory: the scenario allows {allowed / 1e6:.0f} MB each",
-            "raise workers.memory, or take a smaller model or batch",
-        )
+        return out_of_memory(names, self._limits[self._names.index(names[0])].memory)
 
     def kill(self, rank: int) -> None:
         self._signal(rank, signal.SIGKILL)
+
+    def restart(self, rank: int, job: Job) -> None:
+        send_line(self._control, {"restart": self._worker(job)})
+        answer = self._read()
+        if "done" in answer:
+            self._done = answer["done"]
+            answer = self._read()
+        if (pid := answer["restarted"]) is not None:
+            if (end := self._ends[rank]) is not None:
+                os.close(end)
+            self._pids[rank], self._ends[rank] = pid, _descriptor(pid)
 
     def freeze(self, rank: int, frozen: bool) -> None:
         self._signal(rank, signal.SIGSTOP if frozen else signal.SIGCONT)
@@ -133,17 +143,23 @@ class ProcessRuntime(Runtime):
         self._pids, self._ends = [], []
         self._groups.close()
 
-    def _read(self, key: str) -> Any:
-        try:
-            answer = read_line(self._control)
-        except OSError:
-            answer = None
-        if answer is None:
-            self._process.kill()
-            self._process.wait()
-            words = self._log.read_text(errors="replace").strip().splitlines()[-3:]
-            raise TrainingError("the process that forks the workers ended" + "".join(f"\n  {line}" for line in words))
-        return answer[key]
+    def _read(self) -> dict[str, Any]:
+        """The nursery's next line; it may have written several."""
+        while b"\n" not in self._unread:
+            try:
+                data = self._control.recv(1 << 16)
+            except OSError:
+                data = b""
+            if not data:
+                self._process.kill()
+                self._process.wait()
+                words = self._log.read_text(errors="replace").strip().splitlines()[-3:]
+                text = "".join(f"\n  {line}" for line in words)
+                raise TrainingError(f"the process that forks the workers ended{text}")
+            self._unread += data
+        line, _, self._unread = self._unread.partition(b"\n")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
 
 
 def _descriptor(pid: int) -> int | None:

@@ -322,6 +322,9 @@ def test_commands_in_a_worker_tell_how_they_ended(ring: Handle) -> None:
     assert missing.returncode == 127
     assert "no-such-command: No such file or directory" in missing.stderr
     assert "Traceback" not in missing.stderr
+    late = command("exec", "w0", "--name", "ring", "--", "true")
+    assert late.returncode == 2
+    assert "--name goes before the worker" in late.stderr
     unknown = command("exec", "w99", "--", "true")
     assert unknown.returncode == 4
     assert "there is no worker w99" in unknown.stderr

@@ -1,0 +1,205 @@
+"""The Docker engine: found as the docker command finds it, refused where its containers could not be plugged in.
+
+The docker runtime connects with it, `testbed doctor` shows it, `testbed down --all` removes what runs left in it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import struct
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from testbed.checks import Finding
+from testbed.errors import MissingError
+from testbed.network.state import base, start_time
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+    from docker.models.containers import Container
+
+DEFAULT = "unix:///var/run/docker.sock"
+FOLDER = ".workers"  # of a run's sockets, beside the networks' directories; no network is called like that
+ANSWER_SECONDS = 60.0
+LOOK_SECONDS = 5.0  # for the doctor, who does not wait for an engine that is stuck
+_INSTALL = "install Docker (on Debian: apt-get install docker.io), or use --runtime process"
+
+
+def address(environment: Mapping[str, str] = os.environ) -> str:
+    """DOCKER_HOST, else the context that DOCKER_CONTEXT or `docker context use` names, else the usual socket."""
+    if told := environment.get("DOCKER_HOST"):
+        return told
+    name = environment.get("DOCKER_CONTEXT")
+    if not name and not _config(environment).is_file():
+        return DEFAULT
+    from docker.context import ContextAPI
+
+    found = ContextAPI.get_context(name)
+    if found is None:
+        raise MissingError(f"there is no Docker context named {name}", hint="docker context ls shows what there is")
+    host: str = found.Host
+    return host.removeprefix("http+")
+
+
+def connect(seconds: float = ANSWER_SECONDS) -> DockerClient:
+    """A client of an engine that can serve us; MissingError says why there is none."""
+    where = address()
+    path = _local(where)
+    _greet(path, where)
+    import docker
+    from docker.errors import DockerException
+
+    try:
+        client = docker.DockerClient(base_url=where, timeout=seconds)
+        client.ping()
+        _judge(client.info(), os.uname().release)
+    except (DockerException, OSError) as error:
+        raise MissingError(
+            f"the Docker engine at {where} does not answer: {_first_line(error)}",
+            hint="see whether it runs: systemctl status docker",
+        ) from error
+    return client
+
+
+def _local(where: str) -> str:
+    """The path of an engine's socket; refused where the engine is elsewhere."""
+    parts = urlsplit(where)
+    if parts.scheme != "unix":
+        raise MissingError(
+            f"the Docker engine at {where} may be on another machine, whose containers cannot be plugged in here",
+            hint="use one on this machine: unset DOCKER_HOST, docker context use default",
+        )
+    return parts.path or parts.netloc
+
+
+def _greet(path: str, where: str) -> None:
+    """Connect once: whether it is there, whether we may, and whether its processes are among those we see."""
+    try:
+        with socket.socket(socket.AF_UNIX) as peer:
+            peer.settimeout(LOOK_SECONDS)
+            peer.connect(path)
+            pid, _, _ = struct.unpack("=iii", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    except FileNotFoundError as error:
+        raise MissingError(f"there is no Docker engine at {where}", hint=_INSTALL) from error
+    except PermissionError as error:
+        raise MissingError(f"the Docker engine at {where} may not be used by this user", hint="run as root") from error
+    except OSError as error:
+        raise MissingError(
+            f"the Docker engine at {where} does not run: {error.strerror or error}",
+            hint="start it: sudo systemctl start docker",
+        ) from error
+    if pid == 0:
+        raise MissingError(
+            f"the Docker engine at {where} runs outside of this container: its processes cannot be seen from here",
+            hint="run testbed beside the engine, or start an engine in here",
+        )
+
+
+def _judge(info: Mapping[str, Any], kernel: str) -> None:
+    """Containers get cables from this kernel, plugged in by root: the engine must run on it, and as root."""
+    if info["KernelVersion"] != kernel:
+        raise MissingError(
+            f"the Docker engine {info['ServerVersion']} runs on another kernel ({info['KernelVersion']}): "
+            "a virtual or a remote machine",
+            hint="run testbed in there, or use an engine on this machine (see DOCKER_HOST)",
+        )
+    if any("rootless" in option for option in info.get("SecurityOptions") or ()):
+        raise MissingError(
+            "the Docker engine runs without root, so that its containers' users are not this machine's",
+            hint="use the system's engine: unset DOCKER_HOST, docker context use default",
+        )
+
+
+def check() -> None:
+    """Before anything is started: whether containers can be had and plugged in."""
+    if os.geteuid() != 0:
+        raise MissingError(
+            "the docker runtime needs root: containers get their network from outside",
+            hint="run it with sudo; --runtime process needs no root",
+        )
+    connect().close()
+
+
+def finding() -> Finding:
+    """For the doctor."""
+    name, needed_for = "Docker engine", "runtime: docker"
+    try:
+        client = connect(LOOK_SECONDS)
+    except MissingError as error:
+        absent = "there is no Docker engine" in str(error)
+        return Finding(name, None if absent else False, str(error), error.hint or "", needed_for)
+    try:
+        version = client.version()["Version"]
+    finally:
+        client.close()
+    return Finding(name, True, f"{version} at {address()}", "", needed_for)
+
+
+@contextmanager
+def speaking(what: str) -> Iterator[None]:
+    """What the engine refuses inside becomes one clear error."""
+    from docker.errors import DockerException
+    from requests.exceptions import RequestException
+
+    try:
+        yield
+    except (DockerException, RequestException, OSError) as error:
+        raise MissingError(
+            f"the Docker engine could not {what}: {_first_line(error)}", hint="its log says more: journalctl -u docker"
+        ) from error
+
+
+def leftovers(client: DockerClient) -> list[Container]:
+    """Containers whose controller is gone. Those of others, and of runs that go on, are not touched."""
+    from testbed.runtime.container import CONTROLLER
+
+    found = client.containers.list(all=True, filters={"label": CONTROLLER}, ignore_removed=True)
+    return [one for one in found if not alive(one.labels[CONTROLLER])]
+
+
+def remove_leftovers() -> list[str]:
+    """For `testbed down --all`; the names of the containers that are gone. Nothing where no engine is."""
+    remove_folders()
+    try:
+        client = connect(LOOK_SECONDS)
+    except MissingError:
+        return []
+    try:
+        with speaking("remove what earlier runs left"):
+            left = leftovers(client)
+            for container in left:
+                container.remove(force=True, v=True)
+            return [str(container.name) for container in left]
+    finally:
+        client.close()
+
+
+def remove_folders() -> None:
+    """Of the sockets of runs that were killed."""
+    for folder in base().glob(f"*{FOLDER}"):
+        if not alive(folder.name.removesuffix(FOLDER)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def own_name() -> str:
+    """This process, told apart from whoever has its number later."""
+    return f"{os.getpid()}-{start_time(os.getpid())}"
+
+
+def alive(name: str) -> bool:
+    """Whether the process of that name (see own_name) still runs."""
+    pid, _, started = name.partition("-")
+    return pid.isdecimal() and str(start_time(int(pid))) == started
+
+
+def _config(environment: Mapping[str, str]) -> Path:
+    return Path(environment.get("DOCKER_CONFIG") or Path.home() / ".docker") / "config.json"
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
