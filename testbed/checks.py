@@ -190,7 +190,7 @@ def open_files(limits: tuple[int, int] | None = None) -> Finding:
 
 def torch() -> Finding:
     """Read from files: importing torch takes longer than all other checks together."""
-    remedy = "pip install torch (CPU only: --index-url https://download.pytorch.org/whl/cpu)"
+    remedy = "pip install torch (PyTorch's own index has a smaller build for CPUs)"
     needed_for = "training"
     try:
         version = importlib.metadata.version("torch")
@@ -313,49 +313,16 @@ def data_sets() -> Finding:
 
 
 def gpus() -> Finding:
+    from testbed.runtime.gpus import found as all_gpus
+
     name, needed_for = "GPUs", "training on GPUs"
-    query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
-    found = [line.strip() for line in _output(query).splitlines() if line.strip()]
+    found = [f"{gpu.name}, {_size(gpu.memory)}" for gpu in all_gpus()]
     if not found:
         return Finding(name, None, "none: workers train on the processors", "install NVIDIA's driver", needed_for)
     if "NCCL" not in torch_backends():
         remedy = "pip install torch built for CUDA"
         return Finding(name, False, f"{'; '.join(found)}, but torch was built without CUDA", remedy, needed_for)
     return Finding(name, True, "; ".join(found), "", needed_for)
-
-
-def docker() -> Finding:
-    name, needed_for = "Docker engine", "runtime: docker"
-    if not _docker_configured(os.environ, Path.home()):
-        return Finding(name, None, "none", "install Docker, or set DOCKER_HOST", needed_for)
-    import docker as sdk
-
-    try:
-        client = sdk.from_env(timeout=2)
-        info = client.info()
-        client.close()
-    except (sdk.errors.DockerException, OSError) as error:
-        remedy = "start it (sudo systemctl start docker), and join the group docker or run as root"
-        return Finding(name, False, f"does not answer: {str(error).splitlines()[0]}", remedy, needed_for)
-    return judge_engine(info, os.uname().release)
-
-
-def judge_engine(info: Mapping[str, str], kernel: str) -> Finding:
-    """Containers get cables from this kernel, so the engine must run on it."""
-    name, needed_for = "Docker engine", "runtime: docker"
-    if info["KernelVersion"] != kernel:
-        found = (
-            f"{info['ServerVersion']}, but on another kernel ({info['KernelVersion']}): a virtual or a remote machine"
-        )
-        return Finding(name, False, found, "use an engine on this machine (see DOCKER_HOST)", needed_for)
-    return Finding(name, True, info["ServerVersion"], "", needed_for)
-
-
-def _docker_configured(environment: Mapping[str, str], home: Path) -> bool:
-    """Whether there is anything to connect to; importing the SDK takes a while."""
-    config = Path(environment.get("DOCKER_CONFIG") or home / ".docker") / "config.json"
-    named = environment.get("DOCKER_HOST") or environment.get("DOCKER_CONTEXT")
-    return bool(named) or Path("/var/run/docker.sock").exists() or "currentContext" in (_text(config) or "")
 
 
 def bash() -> Finding:

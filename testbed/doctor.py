@@ -10,6 +10,7 @@ from dataclasses import asdict
 from testbed import checks
 from testbed.checks import Finding
 from testbed.errors import MissingError
+from testbed.runtime import engine
 
 PIPED_WIDTH = 120
 
@@ -53,7 +54,7 @@ def examine() -> list[Finding]:
         checks.congestion_control(),
         checks.data_sets(),
         checks.gpus(),
-        checks.docker(),
+        engine.finding(),
         checks.bash(),
     ]
     return sorted(findings, key=lambda finding: not finding.required)

@@ -16,6 +16,7 @@ from testbed.errors import ScenarioError
 from testbed.network.shape import Shape
 
 if TYPE_CHECKING:
+    from testbed.runtime.gpus import Assigned, Supply
     from testbed.scenario.model import Scenario
     from testbed.scenario.sweep import Variant
     from testbed.topology.gossip import Gossip
@@ -117,6 +118,7 @@ class Point:
     label: str  # the swept values, e.g. "latency=5ms rate=1gbit"; empty without a sweep
     network: NetworkPlan
     gossip: Gossip
+    gpus: Assigned  # by worker; empty where nobody has looked for GPUs
 
 
 @dataclass(frozen=True)
@@ -157,8 +159,9 @@ class Plan:
         return self.network.paths
 
 
-def plan(scenario: Scenario, cores: int | None = None) -> Plan:
-    """What `testbed up` would do with this scenario on a machine with that many cores (default: this one)."""
+def plan(scenario: Scenario, cores: int | None = None, gpus: Supply | None = None) -> Plan:
+    """What `testbed up` would do with this scenario on a machine with that many cores (default: this one) and these
+    GPUs (default: nobody has looked, and all train on processors)."""
     from testbed.scenario.sweep import variants
 
     cores = cores or len(os.sched_getaffinity(0))
@@ -167,7 +170,7 @@ def plan(scenario: Scenario, cores: int | None = None) -> Plan:
     doubts: dict[str, list[str]] = {}  # each with the points it holds for
     all_variants = variants(scenario)
     for index, variant in enumerate(all_variants):
-        point, found = _point(variant, scenario, cores)
+        point, found = _point(variant, scenario, cores, gpus)
         same = next((known for known in points if _same(known, point)), None)
         if same is None:
             same = replace(point, index=len(points))
@@ -193,11 +196,17 @@ def with_methods_checked(plan: Plan) -> Plan:
                 warnings = method.check(gossip)
                 if scenario.on_failure == "continue" and not method.survives:
                     warnings = [*warnings, "it cannot go on without a worker: its cells end when one dies"]
+                elif scenario.on_failure == "continue" and not method.rejoins and _restarts(scenario):
+                    warnings = [*warnings, "it cannot take a worker back: those that die stay dead"]
                 said |= dict.fromkeys(f"{choice.label}: {warning}" for warning in warnings)
             except ScenarioError as error:
                 where = scenario.where(f"methods.{number}")
                 raise ScenarioError(f"{where}: {error}", hint=error.hint) from error
     return replace(plan, warnings=(*plan.warnings, *said))
+
+
+def _restarts(scenario: Scenario) -> bool:
+    return any(event.restarts for event in scenario.network.events)
 
 
 def _only_at(labels: Sequence[str], points: int) -> str:
@@ -206,12 +215,12 @@ def _only_at(labels: Sequence[str], points: int) -> str:
     return f" (at {labels[0]})" if len(labels) == 1 else f" (at {len(labels)} of {points} points, first {labels[0]})"
 
 
-def _point(variant: Variant, base: Scenario, cores: int) -> tuple[Point, list[str]]:
+def _point(variant: Variant, base: Scenario, cores: int, supply: Supply | None) -> tuple[Point, list[str]]:
     from testbed.network import traces
     from testbed.patience import trace_files
     from testbed.topology.advice import advice
     from testbed.topology.build import gossip_graph, network_topology
-    from testbed.topology.shapes import check_events
+    from testbed.topology.shapes import check_events, event_warnings
     from testbed.topology.wiring import network_plan
 
     topology = network_topology(variant.scenario)
@@ -220,8 +229,24 @@ def _point(variant: Variant, base: Scenario, cores: int) -> tuple[Point, list[st
     for file in trace_files(variant.scenario, network):
         traces.read(file)  # what is wrong in it is said now, not in the middle of a run
     gossip, notes = gossip_graph(variant.scenario, topology)
-    warnings = [*topology.warnings, *notes, *advice(base, variant.scenario, topology, network, detours, cores)]
-    return Point(0, variant.label, network, gossip), warnings
+    found = advice(base, variant.scenario, topology, network, detours, cores)
+    warnings = [*topology.warnings, *notes, *event_warnings(variant.scenario), *found]
+    assigned, remarks = _gpus(variant.scenario, [worker.name for worker in network.workers], supply)
+    return Point(0, variant.label, network, gossip, assigned), [*warnings, *remarks]
+
+
+def _gpus(scenario: Scenario, names: Sequence[str], supply: Supply | None) -> tuple[Assigned, list[str]]:
+    """Who gets which, with what is to be said about it."""
+    if supply is None:
+        return {}, []
+    from testbed.runtime.gpus import advice, assign
+
+    try:
+        assigned = assign(scenario.workers.gpus, names, supply)
+    except ScenarioError as error:
+        where = scenario.where("workers.gpus")
+        raise ScenarioError(f"{where}: workers.gpus: {error}", hint=error.hint) from error
+    return assigned, advice(scenario, assigned, supply)
 
 
 def _same(a: Point, b: Point) -> bool:
@@ -229,6 +254,7 @@ def _same(a: Point, b: Point) -> bool:
     mixing = (a.gossip.matrices, b.gossip.matrices)
     return (
         a.network == b.network
+        and a.gpus == b.gpus
         and len(mixing[0]) == len(mixing[1])
         and all((one == other).all() for one, other in zip(*mixing, strict=True))
     )

@@ -20,19 +20,19 @@ from testbed.topology.gossip import Gossip
 from testbed.topology.graph import listing
 
 WIDTH = 100
-MOST_PAIRS = 28  # shown one by one: 8 workers
+MOST_PAIRS = 6  # shown one by one whoever gossips with whom: 4 workers
 MOST_ROWS = 16
 
 
-def show(plan: Plan) -> None:
+def show(plan: Plan, *, every_path: bool = False) -> None:
     """Print the plan; links and paths are those of the first network point."""
     console = Console(width=None if Console().width < WIDTH else WIDTH, highlight=False)
     network = plan.network
     console.print(Text.assemble((plan.name, "bold"), f": {_summary(plan)}"))
     sections: list[tuple[str, RenderableType]] = [
-        ("workers", _workers(network)),
+        ("workers", _workers(plan)),
         (f"links{_at(plan)}", _links(network)),
-        (f"paths{_at(plan)}", _paths(network.paths)),
+        (f"paths{_at(plan)}", _paths(plan, every=every_path)),
         ("gossip", _gossip(plan)),
         ("cells", _cells(plan)),
     ]
@@ -76,6 +76,7 @@ def _point_json(point: Point) -> dict[str, Any]:
             ],
         },
         "paths": [asdict(path) for path in network.paths],
+        "gpus": {name: [asdict(gpu) for gpu in some] for name, some in point.gpus.items()},
         "gossip": {
             "name": gossip.name,
             "matrices": [matrix.tolist() for matrix in gossip.matrices],
@@ -93,9 +94,14 @@ def _summary(plan: Plan) -> str:
     return ", ".join([*counts, _count(len(plan.cells), "cell")])
 
 
-def _workers(network: NetworkPlan) -> RenderableType:
-    rows = [(worker.name, worker.address, worker.gateway) for worker in network.workers]
-    table = _table("worker", "address", "router's port")
+def _workers(plan: Plan) -> RenderableType:
+    network, gpus = plan.network, plan.points[0].gpus
+    rows: list[tuple[str, ...]] = [(worker.name, worker.address, worker.gateway) for worker in network.workers]
+    columns = ["worker", "address", "router's port"]
+    if any(gpus.values()):
+        columns.append("GPU")
+        rows = [(*row, ", ".join(map(str, gpus[row[0]])) or "none") for row in rows]
+    table = _table(*columns)
     for row in _some(rows):
         table.add_row(*row)
     names = {worker.router for worker in network.workers}
@@ -139,17 +145,42 @@ def _shape(shape: Shape, reverse: Shape, mtu: int, trace: bool) -> tuple[str, ..
     )
 
 
-def _paths(paths: Sequence[Path]) -> RenderableType:
+def _paths(plan: Plan, *, every: bool) -> RenderableType:
+    """The paths that gossip uses and the longest of the others; all of them where they are few or asked for."""
+    paths = plan.network.paths
     if not paths:
         return Text("one worker: no paths")
-    if len(paths) <= MOST_PAIRS:
-        table = _table("path", "round trip", "slowest link", left=1)
-        for path in paths:
-            same = path.back == path.hops[::-1]
-            way = " → ".join(path.hops) + ("" if same else f", back {' → '.join(path.back)}")
-            there, back = _rate(path.rate), _rate(path.rate_back)
-            table.add_row(way, _time(path.rtt), there if there == back else f"{there} / {back}")
-        return table
+    if every or len(paths) <= MOST_PAIRS:
+        return _path_table(paths)
+    rank = {worker.name: worker.rank for worker in plan.network.workers}
+    rounds = range(len(plan.gossip.matrices))
+    used = [
+        path
+        for path in paths
+        if any(rank[path.target] in plan.gossip.sources(step, rank[path.source]) for step in rounds)
+    ]
+    if len(used) > MOST_ROWS:
+        return _paths_by_length(paths)
+    if len(used) == len(paths):
+        return _path_table(paths)
+    others = [path for path in paths if path not in used]
+    longest = max(others, key=lambda path: path.rtt)
+    pairs = _count(len(others), "pair")
+    note = f"the last is the longest of {pairs} that do not gossip with each other; --paths shows all"
+    return Group(_path_table([*used, longest]), Text(note))
+
+
+def _path_table(paths: Sequence[Path]) -> Table:
+    table = _table("path", "round trip", "slowest link", left=1)
+    for path in paths:
+        same = path.back == path.hops[::-1]
+        way = " → ".join(path.hops) + ("" if same else f", back {' → '.join(path.back)}")
+        there, back = _rate(path.rate), _rate(path.rate_back)
+        table.add_row(way, _time(path.rtt), there if there == back else f"{there} / {back}")
+    return table
+
+
+def _paths_by_length(paths: Sequence[Path]) -> Table:
     table = _table("hops", "pairs", "round trip", "slowest link", left=0)
     for hops in sorted({len(path.hops) - 1 for path in paths}):
         group = [path for path in paths if len(path.hops) - 1 == hops]

@@ -263,12 +263,35 @@ def test_what_methods_say_about_their_graph_is_a_warning():
 
 
 @pytest.mark.parametrize(
-    "event",
-    ["{at: 30s, restart: w1}", "{at: 30s, kill: w1, for: 10s}", "{random: {kind: kill, every: 60s, for: 5s}}"],
+    "events",
+    [
+        "{at: 30s, kill: w1, for: 10s}",
+        "{at: 30s, kill: w1}, {at: 40s, restart: w1}",
+        "{at: step 30, kill: w1}, {at: 40s, restart: w1}",
+        "{random: {kind: kill, every: 60s, for: 5s}}",
+        "{random: {kind: kill, every: 60s}}, {at: 90s, restart: [w0, w2]}",
+    ],
 )
-def test_workers_that_would_rejoin_are_refused(event):
-    with pytest.raises(ScenarioError, match=r"ring.yaml:4: a worker that died cannot start again .* not available yet"):
-        plan(loads(f"workers: 3\nmethods: [dpsgd]\nnetwork:\n  events: [{event}]\n", "ring.yaml"))
+def test_workers_may_come_back_where_others_go_on(events):
+    text = f"workers: 3\nmethods: [dpsgd]\nnetwork: {{events: [{events}]}}\n"
+    going_on = with_methods_checked(plan(loads(f"{text}on_failure: continue\n", "ring.yaml")))
+    assert not [warning for warning in going_on.warnings if "again" in warning or "back" in warning]
+    (warning,) = [warning for warning in plan(loads(text, "ring.yaml")).warnings if "start again" in warning]
+    assert "on_failure is stop: a cell ends when a worker dies" in warning
+
+
+@pytest.mark.parametrize(
+    ("events", "wrong"),
+    [
+        ("{at: 30s, restart: w1}", "w1 cannot restart: nothing kills it"),
+        ("{at: 10s, kill: w2}, {at: 30s, restart: [w2, w1]}", "w1 cannot restart: nothing kills it"),
+        ("{random: {kind: kill, every: 9s, among: [w0]}}, {at: 30s, restart: w1}", "w1 cannot restart: nothing kills"),
+        ("{at: 40s, kill: w1}, {at: 30s, restart: w1}", "w1 cannot restart at 30s: nothing kills it before"),
+    ],
+)
+def test_only_the_dead_can_start_again(events, wrong):
+    with pytest.raises(ScenarioError, match=rf"ring.yaml:4: {wrong}"):
+        plan(loads(f"workers: 3\nmethods: [dpsgd]\nnetwork:\n  events: [{events}]\n", "ring.yaml"))
 
 
 def test_a_trace_that_cannot_be_followed_is_refused(tmp_path):

@@ -53,6 +53,28 @@ def test_large_plans_stay_short_and_narrow(run, text):
     assert any("40 = 4 variants × 2 methods × 5 repeats" in line for line in lines)
 
 
+def test_paths_that_gossip_uses_and_the_longest_other_one(run):
+    text = "workers: 8\nnetwork: {links: [{between: [w2, w3], latency: 80ms}]}\nmethods: [dpsgd]\n"
+
+    def paths(shown):
+        rows = shown[shown.index("\npaths") : shown.index("\ngossip")].splitlines()
+        return [line.split("  ")[1] for line in rows if line.startswith("  w")]
+
+    usual = paths(run(text))
+    assert len(usual) == 9
+    assert usual[:3] == ["w0 → w1", "w0 → w7", "w1 → w2"]
+    assert "the last is the longest of 20 pairs that do not gossip" in run(text)
+    every = run(text, "--paths")
+    assert len(paths(every)) == 28
+    assert "do not gossip" not in every
+
+
+def test_a_profile(run):
+    text = SMALL + "profiles: {small: {workers: 3}}\n"
+    assert "s: 4 workers" in run(text)
+    assert "s-small: 3 workers, 3 links" in run(text, "--profile", "small")
+
+
 def test_changing_keys_from_the_command_line(run):
     assert "2 links, 1 network point" in run(SMALL, "--set", "workers=3", "--set", "network.topology=chain")
 
@@ -61,7 +83,7 @@ def test_json_is_complete(run):
     data = json.loads(run(SMALL + "repeat: 2\n", "--json"))
     assert list(data) == ["name", "points", "cells", "variants", "warnings"]
     (point,) = data["points"]
-    assert list(point) == ["index", "label", "network", "paths", "gossip"]
+    assert list(point) == ["index", "label", "network", "paths", "gpus", "gossip"]
     link = point["network"]["links"][0]
     assert (link["name"], link["a"], link["b"]) == ("w0-w1", "w0", "w1")
     assert link["ab"] == {

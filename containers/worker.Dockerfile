@@ -1,0 +1,1 @@
+../testbed/image/worker.Dockerfile
