@@ -17,7 +17,7 @@ def lines() -> list[str]:
     layout = resnet20()
     rows = [("compressor", "options", "bias", "bytes/element", "paper")]
     for name, kind in available().items():
-        options = " ".join(f"{o.name}={_default(o)}" for o in fields(kind)) or "-"
+        options = " ".join(f"{o.name}={default(o)}" for o in fields(kind)) or "-"
         size = f"{example(kind).bind(layout, seed=0).nbytes / layout.numel:.3g}"
         rows.append((name, options, kind.bias, size, kind.paper or "-"))
     return aligned(rows)
@@ -26,15 +26,20 @@ def lines() -> list[str]:
 def about(name: str) -> list[str]:
     """What a compressor does, its wire format and when to change which option."""
     kind = COMPRESSORS.find(name)
-    text = [f"{kind.name}: {inspect.getdoc(kind)}", ""]
-    for o in fields(kind):
-        text.append(f"{o.name} = {_default(o)}: {o.metadata.get('help', '')}")
+    text = [f"{kind.name}: {inspect.getdoc(kind)}", "", *described(kind)]
     return [*text, f"Paper: {kind.paper}"] if kind.paper else text
 
 
-def _default(o: Field[Any]) -> str:
-    if o.default is MISSING:
+def described(kind: type[Any]) -> list[str]:
+    """The options of a compressor or method, one line each."""
+    return [f"{option.name} = {default(option)}: {option.metadata.get('help', '')}" for option in fields(kind)]
+
+
+def default(option: Field[Any]) -> str:
+    """An option's default as a scenario would say it."""
+    value = option.default if option.default_factory is MISSING else option.default_factory()
+    if value is MISSING:
         return "(required)"
-    if o.default is None:
+    if value is None:
         return "none"
-    return str(o.default).lower() if isinstance(o.default, bool) else str(o.default)
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -10,6 +10,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from testbed.network.shape import Shape
+from testbed.network.shaping import MOST_JITTER
 from testbed.scenario.base import Choice, Model
 from testbed.scenario.units import Duration, Rate, Share
 
@@ -19,6 +20,12 @@ NETEM_LONGEST = Duration(274)  # netem counts nanoseconds in units of 64 in 32 b
 def _within_netem(value: Duration) -> Duration:
     if value > NETEM_LONGEST:
         raise ValueError(f"{value} is too long: netem holds packets for at most {NETEM_LONGEST}")
+    return value
+
+
+def _within_jitter(value: Duration) -> Duration:
+    if value > MOST_JITTER:
+        raise ValueError(f"{value} is too much: netem spreads delays with a standard deviation of at most 1.239s")
     return value
 
 
@@ -35,6 +42,7 @@ def _two(value: tuple[str, str]) -> tuple[str, str]:
 
 
 Latency = Annotated[Duration, AfterValidator(_within_netem)]
+Jitter = Annotated[Duration, AfterValidator(_within_jitter)]
 Loss = Annotated[Share, AfterValidator(_some_pass)]
 Node = Annotated[str, Field(min_length=1, max_length=64)]
 Pair = Annotated[tuple[Node, Node], AfterValidator(_two)]
@@ -77,7 +85,7 @@ class LinkOptions(Model):
 
     latency: Latency | None = Field(default=None, description="Time a packet travels, one way; at most 274s.")
     rate: Rate | None = Field(default=None, description="Bits per second, 1kbit to 34gbit, or `unlimited`.")
-    jitter: Latency | None = Field(default=None, description="Standard deviation of the latency.")
+    jitter: Jitter | None = Field(default=None, description="Standard deviation of the latency; at most 1.239s.")
     loss: Loss | None = Field(default=None, description="Share of packets that get lost, e.g. 0.1%.")
     buffer: Latency | None = Field(
         default=None, description="Length of the queue, as the time it takes to drain at `rate`."
@@ -108,9 +116,9 @@ class Link(LinkOptions):
         default=Rate.parse("100mbit"),
         description="Bits per second in each direction, 1kbit to 34gbit, or `unlimited`: as fast as the machine goes.",
     )
-    jitter: Latency = Field(
+    jitter: Jitter = Field(
         default=Duration(0),
-        description="Standard deviation of the latency. Set it for wireless or congested paths; "
+        description="Standard deviation of the latency, at most 1.239s. Set it for wireless or congested paths; "
         "without a rate it also reorders packets.",
     )
     loss: Loss = Field(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +17,23 @@ from testbed.scenario.check import check
 from testbed.scenario.model import Scenario, with_source
 from testbed.scenario.override import assign
 from testbed.scenario.problems import error_of, problems_of
+from testbed.scenario.profiles import applied, taken_out
 from testbed.scenario.read import MOST_BYTES, decode, plain_word, read
 from testbed.scenario.source import Keys, Source, as_keys
 
 
-def load(path: str | Path, sets: Sequence[str] = (), *, directory: Path | None = None) -> Scenario:
-    """The scenario in a file, with "key=value" overrides from the command line. ScenarioError says what is wrong.
-    `directory`: where the files that it names are; by default beside it."""
+def load(
+    path: str | Path, sets: Sequence[str] = (), profile: str | None = None, *, directory: Path | None = None
+) -> Scenario:
+    """The scenario in a file, as one of its profiles has it, with "key=value" overrides from the command line.
+    ScenarioError says what is wrong. `directory`: where the files that it names are; by default beside it."""
     file = Path(path)
-    return _scenario(decode(_content(file), str(path)), str(path), directory or file.parent, file.stem, sets)
+    return _scenario(decode(_content(file), str(path)), str(path), directory or file.parent, file.stem, sets, profile)
 
 
-def loads(text: str, name: str = "scenario", sets: Sequence[str] = ()) -> Scenario:
+def loads(text: str, name: str = "scenario", sets: Sequence[str] = (), profile: str | None = None) -> Scenario:
     """The scenario in a text; `name` stands for the file in messages and names the scenario unless it says itself."""
-    return _scenario(text, name, Path(), Path(name).stem, sets)
+    return _scenario(text, name, Path(), Path(name).stem, sets, profile)
 
 
 def dump(scenario: Scenario) -> str:
@@ -69,20 +73,36 @@ def _content(file: Path) -> bytes:
         raise ScenarioError(f"{file}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
-def _scenario(text: str, file: str, directory: Path, stem: str, sets: Sequence[str]) -> Scenario:
+def _scenario(text: str, file: str, directory: Path, stem: str, sets: Sequence[str], profile: str | None) -> Scenario:
     document = read(text, file)
     if document.data is None:
         raise ScenarioError(f"{file}: is empty; the shortest scenario is:\n  workers: 4\n  methods: [allreduce, dpsgd]")
     if not isinstance(document.data, dict):
         raise ScenarioError(f"{file}:1: a scenario is a mapping: keys and values such as workers: 4")
-    data: dict[str, Any] = document.data
+    source = Source(file, directory, document.lines)
+    data, profiles = taken_out(document.data, source)
     data.setdefault("name", name_from(stem))
-    overrides: dict[Keys, str] = {}
+    if profile is not None:
+        return _validated(*_with_sets(*applied(data, profiles, profile, source), sets))
+    scenario = _validated(*_with_sets(data, source, sets))
+    for name in profiles:  # what is wrong in one is said before anybody asks for it
+        _validated(*applied(data, profiles, name, source))
+    return scenario
+
+
+def _with_sets(data: dict[str, Any], source: Source, sets: Sequence[str]) -> tuple[dict[str, Any], Source]:
+    overrides = dict(source.overrides)
     for setting in sets:
         keys, value = _setting(setting)
         data = assign(data, keys, value, f"--set {setting}")
+        overrides = {key: place for key, place in overrides.items() if key[: len(keys)] != keys}
         overrides[keys] = f"--set {setting}"
-    scenario = validate(data, Source(file, directory, document.lines, overrides))
+    return data, replace(source, overrides=overrides)
+
+
+def _validated(data: Mapping[str, Any], source: Source) -> Scenario:
+    """As `validate`, and every combination of the sweep as well."""
+    scenario = validate(data, source)
     if scenario.sweep:
         from testbed.scenario.sweep import variants  # sweep validates with this module
 

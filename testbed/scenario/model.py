@@ -12,6 +12,7 @@ from testbed.scenario.events import Event, RandomEvents, Step
 from testbed.scenario.graphs import WORKER, ErdosRenyi, Gossip, GossipGraph, RandomRegular, Topology, Torus, Tree
 from testbed.scenario.links import Link, LinkOptions, LinkOverride, Trace
 from testbed.scenario.network import Network, RegionMatrix, RegionPair
+from testbed.scenario.profiles import Profiles
 from testbed.scenario.source import Keys, Source
 from testbed.scenario.task import ModelChoice, Split, Task
 from testbed.scenario.training import (
@@ -171,6 +172,12 @@ class Scenario(Model):
     sweep: dict[str, tuple[Any, ...]] = Field(
         default={},
         description="Keys to vary and their values, e.g. network.link.latency: [5ms, 25ms]; all combinations are run.",
+    )
+    profiles: Profiles = Field(
+        default={},
+        exclude=True,  # a scenario that was loaded has none: they have been applied
+        description="Named changes for `--profile NAME`, e.g. small: {training.steps: 60, workers: 8}; keys as in "
+        "--set. Use them for a small form of a large comparison.",
     )
     repeat: Annotated[int, Strict(), Field(ge=1, le=1000), WHOLE] = Field(
         default=1, description="Runs of each cell, each with its own seed. 3 or more show the spread."

@@ -10,7 +10,7 @@ from pydantic import Discriminator, Field, Strict, Tag
 from testbed.scenario.base import WHOLE, Model
 from testbed.scenario.events import Event, Nodes
 from testbed.scenario.graphs import WORKER, Topology
-from testbed.scenario.links import Latency, Link, LinkOptions, LinkOverride, Loss, Node
+from testbed.scenario.links import Jitter, Latency, Link, LinkOptions, LinkOverride, Loss, Node
 from testbed.scenario.units import Rate
 
 RegionName = Annotated[str, Field(min_length=1, max_length=40)]
@@ -45,7 +45,7 @@ class RegionMatrix(Model):
         default=None, description="One way, e.g. {eu: {us: 80ms, asia: 240ms}, us: {asia: 160ms}}."
     )
     rate: PerPair[Rate] | None = Field(default=None, description="Of each link, e.g. 100mbit, or {eu: {us: 1gbit}}.")
-    jitter: PerPair[Latency] | None = Field(default=None, description="Standard deviation of the latency.")
+    jitter: PerPair[Jitter] | None = Field(default=None, description="Standard deviation of the latency.")
     loss: PerPair[Loss] | None = Field(default=None, description="Share of packets that get lost, e.g. 0.1%.")
     buffer: PerPair[Latency] | None = Field(
         default=None, description="Length of the queue, as the time it takes to drain at the rate."

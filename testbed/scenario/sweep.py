@@ -35,7 +35,7 @@ def variants(scenario: Scenario) -> tuple[Variant, ...]:
     if number > MOST_VARIANTS:
         raise error_of([Problem(("sweep",), f"{number} combinations; at most {MOST_VARIANTS}")], scenario.source)
     base = {key: value for key, value in as_data(scenario).items() if key != "sweep"}
-    names = _short_names(list(sweep))
+    names = short_names(list(sweep))
     made: list[Variant] = []
     errors: list[str] = []
     for choice in product(*(enumerate(values) for values in sweep.values())):
@@ -63,7 +63,7 @@ def _varied(scenario: Scenario, base: Mapping[str, Any], chosen: Mapping[str, tu
     return validate(data, replace(scenario.source, overrides=overrides))
 
 
-def _short_names(keys: Sequence[str]) -> dict[str, str]:
+def short_names(keys: Sequence[str]) -> dict[str, str]:
     """The shortest ends of dotted keys that tell them apart: latency, or link.latency where two end so."""
     names: dict[str, str] = {}
     for key in keys:

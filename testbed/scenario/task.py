@@ -12,7 +12,7 @@ from testbed.scenario.base import Choice, Model, Nothing, Number, Positive
 from testbed.scenario.named import Name, Named
 
 DATA = ("digits", "fashion-mnist", "cifar10", "text")  # for editors
-WITHOUT_DATA = ("quadratic",)  # tasks that are a model alone
+WITHOUT_DATA = ("quadratic", "consensus")  # tasks that are a model alone
 
 
 class Split(Choice):
@@ -41,7 +41,7 @@ class ModelChoice(Named):
     """A model: its name, or {name: {options}}, e.g. {mlp: {hidden: [128]}}."""
 
     what: ClassVar[str] = "model"
-    known: ClassVar[tuple[str, ...]] = ("logistic", "mlp", "cnn", "resnet20", "lstm", "gpt", "quadratic")
+    known: ClassVar[tuple[str, ...]] = ("logistic", "mlp", "cnn", "resnet20", "lstm", "gpt", *WITHOUT_DATA)
 
 
 class Task(Model):

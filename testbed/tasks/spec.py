@@ -13,6 +13,7 @@ from typing import Any
 from testbed.errors import ScenarioError
 from testbed.tasks import datasets, store
 from testbed.tasks.base import Task
+from testbed.tasks.consensus import Consensus, ConsensusTask
 from testbed.tasks.datasets import ImageSet, unknown
 from testbed.tasks.feeding import Feeding, image_order, text_order
 from testbed.tasks.images import ImageTask
@@ -26,16 +27,17 @@ from testbed.tasks.options import fill
 from testbed.tasks.quadratic import Quadratic, QuadraticTask
 from testbed.tasks.text import TextTask
 
-MODELS: dict[str, Any] = {model.name: model for model in (Quadratic, Logistic, Mlp, Cnn, ResNet20, Lstm, Gpt)}
+WITHOUT_DATA: dict[str, Any] = {model.name: model for model in (Quadratic, Consensus)}  # they make their own
+MODELS: dict[str, Any] = WITHOUT_DATA | {model.name: model for model in (Logistic, Mlp, Cnn, ResNet20, Lstm, Gpt)}
 USUAL_MODEL = {"digits": "mlp", "fashion-mnist": "cnn", "cifar10": "resnet20", "text": "gpt"}  # by data set
-NAMES = ("quadratic", *USUAL_MODEL)  # what `task:` may name alone
+NAMES = (*WITHOUT_DATA, *USUAL_MODEL)  # what `task:` may name alone
 
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """A task, checked: its model, its data set (none for the quadratic) and how that reaches the workers."""
+    """A task, checked: its model, its data set (unless it makes its own) and how that reaches the workers."""
 
-    model: ImageModel | TextModel | Quadratic
+    model: ImageModel | TextModel | Quadratic | Consensus
     data: str | None
     feeding: Feeding
 
@@ -70,6 +72,8 @@ def make(spec: Any, *, rank: int, size: int, seed: int, data_dir: Path | None = 
     model, feeding = resolved.model, resolved.feeding
     if isinstance(model, Quadratic):
         return QuadraticTask(model, rank=rank, size=size, seed=seed)
+    if isinstance(model, Consensus):
+        return ConsensusTask(model, rank=rank, size=size, seed=seed)
     assert resolved.data is not None
     dataset = datasets.find(resolved.data)
     stored = store.load(dataset, data_dir)
@@ -108,9 +112,9 @@ def _kind(model: Any, data: Any) -> tuple[Any, str | None]:
     if model not in MODELS:
         raise unknown("model", model, MODELS)
     kind = MODELS[model]
-    if kind is Quadratic:
+    if model in WITHOUT_DATA:
         if data is not None:
-            raise ScenarioError("task: the quadratic makes its own data; leave out `data`")
+            raise ScenarioError(f"task: {model} makes its own data; leave out `data`")
         return kind, None
     data = data or kind.data
     reads_images, holds_images = issubclass(kind, ImageModel), isinstance(datasets.find(data), ImageSet)

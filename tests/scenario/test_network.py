@@ -103,6 +103,8 @@ def test_traces(tmp_path):
     ("written", "words"),
     [
         ("links: [{between: [w0, w1]}]", "network.links.0: says nothing about the link; give any of: latency"),
+        ("link: {jitter: 1240ms}", "network.link.jitter: 1.24s is too much: netem spreads delays with a standard"),
+        ("links: [{between: [w0, w1], jitter: 2s}]", "network.links.0.jitter: 2s is too much"),
         ("links: [{rate: 1mbit}]", "which link? Give either between: [w0, w1] for both directions or from"),
         ("links: [{from: w0, rate: 1mbit}]", "from and to belong together"),
         ("links: [{between: [w0, w1], from: w0, to: w1, rate: 1mbit}]", "which link?"),

@@ -15,8 +15,9 @@ from testbed.tasks.spec import NAMES, resolve
 
 
 def test_a_name_is_a_whole_task() -> None:
-    assert [type(resolve(name).model).__name__ for name in NAMES] == ["Quadratic", "Mlp", "Cnn", "ResNet20", "Gpt"]
-    assert [resolve(name).data for name in NAMES] == [None, "digits", "fashion-mnist", "cifar10", "text"]
+    models = ["Quadratic", "Consensus", "Mlp", "Cnn", "ResNet20", "Gpt"]
+    assert [type(resolve(name).model).__name__ for name in NAMES] == models
+    assert [resolve(name).data for name in NAMES] == [None, None, "digits", "fashion-mnist", "cifar10", "text"]
 
 
 def test_the_scenarios_example() -> None:
@@ -42,7 +43,7 @@ def test_a_split_without_value_may_be_written_as_a_mapping() -> None:
     ("spec", "message"),
     [
         ("digit", "unknown task 'digit'.*did you mean digits"),
-        ("resnet20", "unknown task 'resnet20'; allowed: quadratic, digits"),
+        ("resnet20", "unknown task 'resnet20'; allowed: quadratic, consensus, digits"),
         (7, "task: a name"),
         ({}, "needs a model"),
         ({"model": "resnet2"}, "unknown model 'resnet2'.*did you mean resnet20"),
