@@ -26,6 +26,7 @@ class Line:
     parts_s: Mapping[str, float]
     floor_s: float | None
     target_s: float | None  # None: not reached, or no target
+    target_spread: float  # half the range over repeats
     reached: int  # runs that reached the target
     target: str | None
     bytes_per_step: float | None
@@ -77,12 +78,13 @@ def _line(setting: str, method: str, results: Sequence[Mapping[str, Any]], with_
         failed=len(results) - len(worked),
         invalid=len(worked) - len(good),
         step_s=_mean(steps),
-        step_spread=(max(steps) - min(steps)) / 2 if steps else 0.0,
+        step_spread=_spread(steps),
         parts_s={part: statistics.fmean(r["parts_s"][part] for r in good) for part in good[0]["parts_s"]}
         if good
         else {},
         floor_s=_mean([result["floor_s"] for result in good]),
         target_s=_mean(reached) if targets and len(reached) == len(targets) else None,
+        target_spread=_spread(reached),
         reached=len(reached),
         target=_target_text(targets[0]) if targets else None,
         bytes_per_step=_mean([result["bytes_per_step"] for result in good]),
@@ -96,9 +98,9 @@ def _line(setting: str, method: str, results: Sequence[Mapping[str, Any]], with_
 
 
 def _reasons(results: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What spoke against a verdict, and who was lost on the way."""
-    lost = [loss["text"] for result in results for loss in result.get("lost", ())]
-    return [*lost, *(reason for result in results for reason in result["verdict"]["reasons"])]
+    """What spoke against a verdict, and who was lost on the way or came back."""
+    faults = [one["text"] for result in results for key in ("lost", "rejoined") for one in result.get(key, ())]
+    return [*faults, *(reason for result in results for reason in result["verdict"]["reasons"])]
 
 
 def _target_text(target: Mapping[str, Any]) -> str:
@@ -108,6 +110,10 @@ def _target_text(target: Mapping[str, Any]) -> str:
 
 def _mean(values: Sequence[float]) -> float | None:
     return statistics.fmean(values) if values else None
+
+
+def _spread(values: Sequence[float]) -> float:
+    return (max(values) - min(values)) / 2 if values else 0.0
 
 
 def _with_speedup(line: Line, baseline: Line | None) -> Line:

@@ -136,7 +136,7 @@ def environment(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Everything about this machine that a reader needs to judge or repeat the run."""
     return {
         "time": datetime.now().astimezone().isoformat(timespec="seconds"),
-        "command": sys.argv,
+        "command": ["testbed", *sys.argv[1:]],  # where it is installed matters to nobody else
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in PACKAGES},
         "kernel": platform.release(),

@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from testbed.network.calibrate import Calibration, Probe, Way
 from testbed.network.view import show_calibration
+from testbed.report.setup import answer_of, show_answer
 from testbed.results.comparison import compare
 from testbed.results.listing import summary
 from testbed.results.rundir import RunDirectory
@@ -31,6 +32,7 @@ def show(run: RunDirectory, *, as_json: bool) -> None:
     console = console_for_people()
     _head(run, console)
     show_comparison(compare(results), console)
+    show_answer(run, console)
     for point in links[:MOST_POINTS]:
         if point["label"]:
             console.print(f"\nthe network at {escape(point['label'])}", highlight=False)
@@ -48,6 +50,7 @@ def as_data(run: RunDirectory, results: list[dict[str, Any]], links: list[dict[s
         "path": str(run.path),
         **{key: value for key, value in asdict(summary(run)).items() if key != "name"},
         "missing": [cell["id"] for cell in run.read_json("cells.json", []) if cell["id"] not in done],
+        "answer": asdict(answer_of(run)),
         "comparison": [asdict(line) for line in compare(results)],
         "cells": results,
         "links": links,

@@ -64,7 +64,7 @@ def show_comparison(lines: Sequence[Line], console: Console | None = None) -> No
         columns = [column for column in columns if column.patience > least]
     if _width(columns) <= console.width:
         ends = [index for index, line in enumerate(lines[1:]) if line.setting != lines[index].setting]
-        console.print(_table(columns, ends, console.width))
+        console.print(_table(title(lines), columns, ends, console.width))
     else:
         for row in zip(*(column.cells for column in columns), strict=True):
             console.print(
@@ -73,12 +73,19 @@ def show_comparison(lines: Sequence[Line], console: Console | None = None) -> No
     _explain(lines, console, left_out)
 
 
+def title(lines: Sequence[Line]) -> str:
+    """What the table compares: without a target it is steps, of which one method may need more than another."""
+    if any(line.target for line in lines):
+        return "which method is fastest here: by the time to the target"
+    return "which method has the fastest steps here (no target is set: how many steps each needs is not compared)"
+
+
 def _width(columns: Sequence[Column]) -> int:
     return sum(column.least + 3 for column in columns) + 1
 
 
-def _table(columns: Sequence[Column], ends: Sequence[int], width: int) -> Table:
-    table = Table(title="which method is fastest here", title_justify="left")
+def _table(heading: str, columns: Sequence[Column], ends: Sequence[int], width: int) -> Table:
+    table = Table(title=heading, title_justify="left")
     spare = width - _width(columns)
     for column in columns:  # the first, which hold text, profit most
         more = min(spare, column.most - column.least)
@@ -162,7 +169,7 @@ def _part(line: Line, parts: Sequence[str]) -> str:
 
 def _target(line: Line) -> str:
     if line.target_s is not None:
-        return f"{line.target_s:.1f}"
+        return f"{line.target_s:.1f}" + (f" ±{line.target_spread:.1f}" if line.runs > 1 else "")
     return "not reached" if line.runs else "–"
 
 

@@ -72,3 +72,14 @@ def test_doubts_that_differ_only_in_numbers_are_told_once():
 
 def test_nothing_to_compare_yet():
     assert shown([], 80) == ["no cell is done yet"]
+
+
+def test_the_title_says_what_is_compared():
+    assert "by the time to the target" in shown(RESULTS, 150)[0]
+    without = shown([result("allreduce"), result("dpsgd")], 150)[0]
+    assert "fastest steps here (no target is set: how many steps each needs is not compared)" in without
+
+
+def test_repeats_that_reached_the_target_at_different_times_have_a_spread():
+    found = rows(shown([result("dpsgd", target=reached(time)) for time in (2.0, 3.0)], 150))
+    assert found["dpsgd"][6] == "2.5 ±0.5"

@@ -11,8 +11,8 @@ from testbed.errors import MissingError, ScenarioError
 from testbed.plan import plan
 from testbed.results.rundir import RunDirectory
 from testbed.resume import remember
+from testbed.running import Request, up
 from testbed.scenario.load import load
-from testbed.up import Request, up
 
 
 @pytest.fixture(autouse=True)
@@ -65,12 +65,12 @@ def test_a_data_set_that_is_not_here(tmp_path, monkeypatch):
     assert error.value.hint == "testbed data fetch cifar10"
 
 
-def test_the_docker_runtime_is_not_there_yet(tmp_path):
-    with pytest.raises(MissingError, match="the docker runtime is not available yet") as error:
-        up(Request(write(tmp_path), runtime="docker"))
-    assert "--runtime process" in error.value.hint
-    with pytest.raises(MissingError, match="the docker runtime is not available yet"):
-        up(Request(write(tmp_path, runtime="docker")))
+def test_without_an_engine_nothing_is_begun(tmp_path, monkeypatch):
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/docker.sock")
+    for request in (Request(write(tmp_path), runtime="docker"), Request(write(tmp_path, runtime="docker"))):
+        with pytest.raises(MissingError, match=r"there is no Docker engine at unix://.*docker\.sock") as error:
+            up(request)
+        assert "--runtime process" in error.value.hint
 
 
 @pytest.mark.parametrize(("only", "words"), [("dpsg", "did you mean dpsgd"), ("sgd2000", "no such method")])
@@ -101,6 +101,16 @@ def test_resuming_with_another_scenario(tmp_path):
         up(Request(tmp_path / "small.yaml", sets=("seed=3",), resume=path))
     with pytest.raises(ScenarioError, match="--set would change the run's scenario"):
         up(Request(None, sets=("seed=3",), resume=path))
+    with pytest.raises(ScenarioError, match="--profile would change the run's scenario"):
+        up(Request(None, profile="small", resume=path))
+
+
+def test_a_profile_is_what_is_run(tmp_path, capsys):
+    file = write(tmp_path, profiles="{tiny: {workers: 2, methods: [dpsgd]}}")
+    assert up(Request(file, dry_run=True, profile="tiny")) == 0
+    assert "small-tiny: 2 workers, 1 link, 1 network point, 1 cell" in capsys.readouterr().out
+    with pytest.raises(ScenarioError, match="no profile 'tny'; there are: tiny; did you mean 'tiny'"):
+        up(Request(file, dry_run=True, profile="tny"))
 
 
 def test_resuming_what_is_no_run_or_elsewhere(tmp_path):
@@ -111,14 +121,15 @@ def test_resuming_what_is_no_run_or_elsewhere(tmp_path):
         up(Request(None, resume=path, out=tmp_path / "new"))
 
 
-def test_errors_on_the_command_line_have_their_codes_and_no_traceback(tmp_path):
+def test_errors_on_the_command_line_have_their_codes_and_no_traceback(tmp_path, monkeypatch):
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
     place = Place(tmp_path)
     write(tmp_path, SCENARIO + "runtime: docker\n")
     done = place.run("up", "small.yaml")
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.splitlines()[-2:] == [
-        "error: the docker runtime is not available yet",
-        "  → use --runtime process: each worker is a process with a network, limits and files of its own",
+        "error: there is no Docker engine at unix:///nowhere/docker.sock",
+        "  → install Docker (on Debian: apt-get install docker.io), or use --runtime process",
     ]
     assert place.run("up", "nowhere.yaml").returncode == 2
     assert place.run("show", "nothing").returncode == 2

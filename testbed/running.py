@@ -37,6 +37,8 @@ class Request:
     dry_run: bool = False
     calibrating: bool = True
     keep: bool = False
+    scenario: Scenario | None = None  # instead of a file: who calls from Python has it at hand
+    profile: str | None = None
 
 
 def up(request: Request) -> int:
@@ -50,12 +52,13 @@ def _up(request: Request, held: ExitStack) -> int:
     from testbed.plan import plan, with_methods_checked
     from testbed.results.rundir import RunDirectory
     from testbed.resume import remember
+    from testbed.runtime.gpus import offered
 
     resumed = _resumed(request)
     if resumed:
         held.enter_context(resumed.locked())
     scenario = _scenario(request, resumed)
-    made = plan(scenario)
+    made = plan(scenario, gpus=offered(scenario, request.runtime))
     chosen = _chosen(made, request.only)
     made = with_methods_checked(made)
     for warning in made.warnings:
@@ -94,13 +97,16 @@ def _scenario(request: Request, resumed: RunDirectory | None) -> Scenario:
     from testbed.resume import check_same, own_scenario
     from testbed.scenario.load import load
 
+    if request.scenario is not None:
+        return request.scenario
     if request.file is None:
         if resumed is None:
             raise ScenarioError("which scenario?", hint="testbed up FILE.yaml, or testbed up --resume DIR")
-        if request.sets:
-            raise ScenarioError("--set would change the run's scenario", hint="leave it out, or begin a new run")
+        if request.sets or request.profile:
+            given = "--set" if request.sets else "--profile"
+            raise ScenarioError(f"{given} would change the run's scenario", hint="leave it out, or begin a new run")
         return own_scenario(resumed)
-    scenario = load(request.file, request.sets)
+    scenario = load(request.file, request.sets, request.profile)
     if resumed:
         check_same(resumed, scenario)
     return scenario
@@ -156,6 +162,7 @@ def _run(made: Plan, run: RunDirectory, cells: Sequence[Cell], request: Request)
         box=request.box or first.box,
         calibrating=request.calibrating,
         runtime=request.runtime or first.runtime.kind,
+        image=first.runtime.docker.image if first.runtime.docker else "host",
         keep=request.keep,
     )
     view = LiveView() if LiveView.possible(sys.stdout) else PlainView()
@@ -165,12 +172,28 @@ def _run(made: Plan, run: RunDirectory, cells: Sequence[Cell], request: Request)
     finally:
         view.close()
     show_comparison(compare(list(run.results())))
+    _report(run)
     click.echo(f"everything is in {run.path}")
     if controller.kept:
         click.echo(
             f"the network {controller.kept} is still up: testbed shell --name {controller.kept}; "
             f"testbed down {controller.kept} ends it"
         )
+
+
+def _report(run: RunDirectory) -> None:
+    """The answer in a sentence, and the report. The run is complete without it: what goes wrong here is only told."""
+    from testbed.report.setup import show_answer
+
+    show_answer(run)
+    try:
+        from testbed.report.write import write
+
+        file = write(run, lambda text: click.echo(f"note: {text}", err=True))
+        click.echo(f"report: {file}")
+    except Exception as error:  # noqa: BLE001  # drawing must never cost a run that has been computed
+        click.secho(f"warning: no report was written: {type(error).__name__}: {error}", fg="yellow", err=True)
+        click.echo(f"  → testbed report {run.path} tries again", err=True)
 
 
 def _how_to_go_on(made: Plan, run: RunDirectory) -> str:

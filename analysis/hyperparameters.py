@@ -1,0 +1,61 @@
+"""Every setting that a result depends on: the optimiser's, which all methods share, and each method's own, with what it
+chose by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from analysis import reading
+from testbed.results.opened import Run
+from testbed.scenario.named import brief
+
+SHARED = ("steps", "lr", "momentum", "nesterov", "weight_decay", "warmup", "schedule")
+
+
+def table(run: Run) -> pd.DataFrame:
+    """One row per method and setting of it; `all` are the scenario's."""
+    task, training = run.data.get("task", {}), run.data.get("training", {})
+    rows = [("all", name, brief(value), "scenario") for name, value in task.items() if value is not None]
+    rows += [("all", name, brief(training[name]), "scenario") for name in SHARED if name in training]
+    for key, values in run.sweep.items():
+        rows.append(("all", key, ", ".join(brief(value) for value in values), "swept"))
+    results = run.results
+    for method, cells in run.cells.groupby("method", sort=False):
+        options, defaults = _options(run, str(cells["cell"].iloc[0]))
+        rows += [(str(method), name, brief(value), "scenario") for name, value in options.items()]
+        rows += [
+            (str(method), name, brief(value), "default") for name, value in defaults.items() if name not in options
+        ]
+        done = list(results[results["method"] == method]["decided"]) if len(results) else []
+        chosen: dict[str, list[float]] = {}
+        for decided in done:
+            for name, value in decided.items():
+                chosen.setdefault(name, []).append(value)
+        rows += [(str(method), name, _range(values), "chosen by the method") for name, values in chosen.items()]
+    return pd.DataFrame(rows, columns=["method", "setting", "value", "from"])
+
+
+def _options(run: Run, cell: str) -> tuple[Mapping[str, Any], dict[str, Any]]:
+    """What was said of a cell's method, and what it takes where nothing was said."""
+    from dataclasses import MISSING, fields
+
+    from testbed.methods.registry import METHODS
+
+    described = next(one for one in run.directory.read_json("cells.json", []) if one["id"] == cell)
+    if ":" in described["method"]:  # a user's own: reading a run does not run its code
+        return described["options"], {}
+    kind = METHODS.find(described["method"])
+    defaults = {field.name: field.default for field in fields(kind) if field.default is not MISSING}
+    return described["options"], defaults
+
+
+def _range(values: list[float]) -> str:
+    low, high = min(values), max(values)
+    return f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
+
+
+if __name__ == "__main__":
+    reading.command(table)

@@ -1,0 +1,75 @@
+"""`python -m analysis.NAME RUN -o FILE`."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from recorded_runs import SWEEP
+
+from analysis import memory_table, reading, scaling, winner_map
+from testbed.results.opened import open_run
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(make, *argv):
+    """Its exit code."""
+    with pytest.raises(SystemExit) as end:
+        reading.command(make, [str(word) for word in argv])
+    return end.value.code
+
+
+def test_from_the_command_line(tmp_path):
+    words = [sys.executable, "-m", "analysis.epoch_time_vs_bandwidth", str(SWEEP), "-o", str(tmp_path / "fig.pdf")]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "fig.pdf").read_bytes().startswith(b"%PDF")
+    assert done.stdout == f"wrote {tmp_path / 'fig.pdf'}\n"
+
+
+@pytest.mark.parametrize(("suffix", "start"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")])
+def test_formats_and_the_same_bytes_each_time(tmp_path, suffix, start):
+    files = [tmp_path / place / f"map{suffix}" for place in ("a", "b")]
+    for file in files:
+        file.parent.mkdir()
+        assert run(winner_map.draw, SWEEP, "-o", file) == 0
+    assert files[0].read_bytes().startswith(start)
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_what_a_run_lacks_is_said_in_a_sentence(tmp_path, capsys):
+    assert run(scaling.draw, SWEEP, "-o", tmp_path / "fig.pdf") == 2
+    assert capsys.readouterr().err.startswith("error: sweep: the number of workers was not swept\n")
+    assert not (tmp_path / "fig.pdf").exists()
+
+
+def test_other_mistakes(tmp_path, capsys):
+    assert run(winner_map.draw, tmp_path) == 2
+    assert "is not a run directory" in capsys.readouterr().err
+    assert run(winner_map.draw, SWEEP, "-o", tmp_path / "fig.gif") == 2
+    assert ".pdf, .png, .svg" in capsys.readouterr().err
+
+
+def test_tables_are_printed_or_written(tmp_path, capsys):
+    assert run(memory_table.table, SWEEP) == 0
+    assert "MB per worker" in capsys.readouterr().out
+    assert run(memory_table.table, SWEEP, "-o", tmp_path / "memory.csv") == 0
+    written = pd.read_csv(tmp_path / "memory.csv")
+    assert written["method"].tolist() == memory_table.table(open_run(SWEEP))["method"].tolist()
+
+
+def test_tables_in_every_format():
+    frame = pd.DataFrame({"method": ["a_b", "c"], "share": ["5%", None]})
+    assert reading.as_text(frame, ".md").splitlines() == ["| method | share |", "|---|---|", "| a_b | 5% |", "| c |  |"]
+    assert r"a\_b & 5\% \\" in reading.as_text(frame, ".tex")
+    assert "<td>a_b</td>" in reading.as_text(frame, ".html")
+    assert '"share":null' in reading.as_text(frame, ".json")
+
+
+def test_settings_in_words():
+    assert reading.pretty("latency=0.13ms rate=1gbit") == "latency 0.13 ms · rate 1 Gbit/s"
+    assert reading.pretty("topology=ring loss=0.1%") == "topology ring · loss 0.1%"
+    assert reading.pretty("") == ""
+    assert [reading.short(value) for value in (0.01234, 12.34, 999.6, 12345.6)] == ["0.0123", "12.3", "1,000", "12,346"]
