@@ -8,12 +8,17 @@ from pathlib import Path
 import click
 
 from testbed import __version__
+from testbed.bench.commands import bench
 from testbed.errors import TestbedError
+from testbed.image.command import image
 from testbed.interrupts import Interrupted, ignore
+from testbed.report import commands as report_commands
+from testbed.report import export_commands
 
 _SETS = click.option(
     "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Change a key: --set network.link.rate=10mbit."
 )
+_PROFILE = click.option("--profile", metavar="NAME", help="As this profile of the file has it, e.g. small.")
 _BOX = click.option(
     "--box", type=click.Choice(["auto", "host", "uml"]), help="Where the links live. Default: what works."
 )
@@ -25,46 +30,9 @@ def cli() -> None:
     """Which training method is fastest on this network, and why?"""
 
 
-@cli.group()
-def bench() -> None:
-    """Measure this machine; every figure stands beside its reference."""
-
-
-@bench.command("network")
-@_BOX
-@click.option("--json", "as_json", is_flag=True, help="Rows for programs.")
-def bench_network(box: str | None, as_json: bool) -> None:
-    """Accuracy of the emulated network on this machine, and how fast it comes and goes."""
-    from testbed.bench.network import run
-    from testbed.bench.table import show
-
-    rows = run(box or "auto", say=lambda text: click.echo(text, err=True))
-    show("emulated network", rows, as_json=as_json)
-
-
-@bench.command("compressors")
-@click.option("--size", default=2_730_000, show_default=True, type=click.IntRange(min=1000), help="Parameters, about.")
-@click.option("--json", "as_json", is_flag=True, help="Rows for programs.")
-def bench_compressors(size: int, as_json: bool) -> None:
-    """Encode and decode speed of every compressor, beside plain torch and a 1 Gbit/s link."""
-    from testbed.bench.compressors import run
-
-    run(size, as_json)
-
-
-@bench.command("transport")
-@click.option("--latency", help="On an emulated ring of links with this latency, e.g. 20ms. Default: loopback.")
-@click.option("--rate", default="100mbit", show_default=True, help="With --latency: the links' rate.")
-@click.option("--json", "as_json", is_flag=True, help="Rows for programs.")
-def bench_transport(latency: str | None, rate: str, as_json: bool) -> None:
-    """Messages and all-reduce between four workers, beside the usual ways, plain sockets and floors."""
-    from testbed.bench.table import show
-    from testbed.bench.transport import measure, measure_emulated
-
-    if latency is None:
-        show("transport, 4 workers on loopback", measure(), as_json=as_json)
-    else:
-        show(f"transport, 4 workers in a ring, {latency}, {rate}", measure_emulated(latency, rate), as_json=as_json)
+report_commands.register(cli)
+export_commands.register(cli)
+cli.add_command(bench)
 
 
 @cli.command("compressors")
@@ -118,6 +86,7 @@ def data_where() -> None:
 
 @cli.command()
 @click.argument("file", type=click.Path(path_type=Path), required=False)
+@_PROFILE
 @_SETS
 @_BOX
 @click.option("--runtime", type=click.Choice(["process", "docker"]), help="What isolates workers. Default: process.")
@@ -131,6 +100,7 @@ def data_where() -> None:
 @click.option("--keep", is_flag=True, help="Leave the network up at the end, to look around in it.")
 def up(
     file: Path | None,
+    profile: str | None,
     sets: tuple[str, ...],
     box: str | None,
     runtime: str | None,
@@ -145,10 +115,11 @@ def up(
 
     With --resume DIR no FILE is needed: a run knows its scenario.
     """
-    from testbed.up import Request
-    from testbed.up import up as run
+    from testbed.running import Request
+    from testbed.running import up as run
 
-    sys.exit(run(Request(file, sets, out, resume, box, runtime, only, dry_run, not no_calibrate, keep)))
+    given = Request(file, sets, out, resume, box, runtime, only, dry_run, not no_calibrate, keep, profile=profile)
+    sys.exit(run(given))
 
 
 @cli.command()
@@ -192,29 +163,34 @@ def logs(run: str, worker: str | None, cell: str | None) -> None:
 @cli.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Everything, for programs.")
+@click.option("--paths", "every_path", is_flag=True, help="The paths between all workers, not only the usual ones.")
+@_PROFILE
 @_SETS
-def plan(file: Path, as_json: bool, sets: tuple[str, ...]) -> None:
+def plan(file: Path, as_json: bool, every_path: bool, profile: str | None, sets: tuple[str, ...]) -> None:
     """Show what a scenario would build and run; nothing is started."""
     import json
 
     from testbed import planview
     from testbed.plan import plan as make_plan
     from testbed.plan import with_methods_checked
+    from testbed.runtime.gpus import offered
     from testbed.scenario.load import load
 
-    made = with_methods_checked(make_plan(load(file, sets)))
+    scenario = load(file, sets, profile)
+    made = with_methods_checked(make_plan(scenario, gpus=offered(scenario)))
     if as_json:
         click.echo(json.dumps(planview.as_json(made), indent=1))
     else:
-        planview.show(made)
+        planview.show(made, every_path=every_path)
 
 
 @cli.command()
-def methods() -> None:
-    """List the training methods with their options, and the papers they come from."""
-    from testbed.methods.registry import show
+@click.argument("name", required=False)
+def methods(name: str | None) -> None:
+    """List the training methods with their options and papers, or tell all about one."""
+    from testbed.methods.inventory import about, lines
 
-    show()
+    click.echo("\n".join(about(name) if name else lines()))
 
 
 @cli.group()
@@ -224,15 +200,18 @@ def net() -> None:
 
 @net.command("up")
 @click.argument("file", type=click.Path(path_type=Path))
+@_PROFILE
 @_SETS
 @_BOX
 @click.option("--name", help="What to call it. Default: the scenario's name.")
 @click.option("--no-calibrate", is_flag=True, help="Do not measure the links.")
-def net_up(file: Path, sets: tuple[str, ...], box: str | None, name: str | None, no_calibrate: bool) -> None:
+def net_up(
+    file: Path, profile: str | None, sets: tuple[str, ...], box: str | None, name: str | None, no_calibrate: bool
+) -> None:
     """Build a scenario's network with empty workers, measure it, and leave it up."""
     from testbed.network.up import net_up as up
 
-    sys.exit(up(file, sets, box, name, calibrating=not no_calibrate))
+    sys.exit(up(file, sets, box, name, calibrating=not no_calibrate, profile=profile))
 
 
 @cli.command()
@@ -261,6 +240,8 @@ def exec_(worker: str, command: tuple[str, ...], name: str | None) -> None:
     """Run a command inside a worker's network: testbed exec w0 -- ping w1."""
     from testbed.network.enter import run
 
+    if command[0] != "--" and command[0].startswith("-"):  # all that follows the worker is the command
+        raise click.UsageError(f"{command[0]} goes before the worker: testbed exec --name NAME {worker} -- COMMAND")
     sys.exit(run(worker, command[1:] if command[0] == "--" else command, name))
 
 
@@ -351,6 +332,9 @@ def train(
         workers, spec, parsed("task", task), gossip_named(gossip, workers, seed), training, seed=seed, directory=out
     )
     show(f"{method} on {gossip}, {workers} workers, {steps} steps", results, as_json=as_json)
+
+
+cli.add_command(image)
 
 
 def main() -> None:

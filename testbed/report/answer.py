@@ -1,0 +1,342 @@
+"""Which method is fastest here, in one sentence made from the data, and what speaks against believing it. Pure.
+
+`testbed up`, `testbed show` and the report open with it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from testbed.report import words
+from testbed.results.comparison import BASELINE, Line
+
+NOISE = 0.05  # of a time that was measured once: less than this between two methods says nothing
+MOST_NAMED = 3
+EXACT = ("ring", "ddp")  # methods that give what all-reduce gives, by other means
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What the sentence needs to know of the scenario."""
+
+    place: str  # "8 workers in a ring at 25 ms, 10 Mbit/s"
+    steps: int | None = None
+    eval_every: int = 0  # steps between two looks at the target; 0: unknown
+    emulated: bool = False  # gradients were not computed
+    points: str = "networks"  # what a sweep's settings are
+    planned: int = 0  # cells
+    done: int = 0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The sentence and its caveats, the weightiest first."""
+
+    sentence: str
+    caveats: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        return " ".join([self.sentence, *self.caveats])
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method in the race at one setting: its time, and where that may lie."""
+
+    line: Line
+    time: float
+    low: float
+    high: float
+
+    @property
+    def name(self) -> str:
+        return words.method(self.line.method)
+
+
+@dataclass(frozen=True)
+class Race:
+    """One setting: who has a time, the fastest first; those that the fastest cannot be told from lead with it."""
+
+    entries: tuple[Entry, ...]
+    lines: tuple[Line, ...]  # all of this setting
+    target: str | None
+
+    @property
+    def leaders(self) -> tuple[Entry, ...]:
+        return tuple(entry for entry in self.entries if entry.low <= self.entries[0].high)
+
+    @property
+    def baseline(self) -> Entry | None:
+        return next((entry for entry in self.entries if entry.line.method == BASELINE), None)
+
+
+def answer(lines: Sequence[Line], setup: Setup) -> Answer:
+    """What the comparison says."""
+    if not lines:
+        return Answer("No cell is done yet.")
+    if not any(line.runs for line in lines):
+        return Answer(f"No method gave a result that counts: {_lost_cells(lines)}.", tuple(_unfinished(setup)))
+    races = [race(some, setup) for some in _by_setting(lines).values()]
+    sentence = _of_one(races[0], setup) if len(races) == 1 else _of_many(races, setup)
+    return Answer(sentence, tuple(_caveats(lines, races, setup)))
+
+
+def race(lines: Sequence[Line], setup: Setup) -> Race:
+    """Of the methods at one setting: by the time to the target where one is set, else by the time of a step."""
+    target = None if setup.emulated else next((line.target for line in lines if line.target), None)
+    entries = [_entry(line, target, setup) for line in lines if (line.target_s if target else line.step_s) is not None]
+    return Race(tuple(sorted(entries, key=lambda entry: entry.time)), tuple(lines), target)
+
+
+def leaders(lines: Sequence[Line], setup: Setup) -> set[tuple[str, str]]:
+    """(setting, method) of the fastest at each setting that is done, and of those that cannot be told from them."""
+    races = _complete([race(some, setup) for some in _by_setting(lines).values()])
+    return {(entry.line.setting, entry.line.method) for one in races if one.entries for entry in one.leaders}
+
+
+def _entry(line: Line, target: str | None, setup: Setup) -> Entry:
+    time = (line.target_s if target else line.step_s) or 0.0
+    spread = line.target_spread if target else line.step_spread
+    if line.runs == 1:
+        spread = NOISE / 2 * time
+    # The target was reached somewhere between the last look at it and the one before.
+    unseen = setup.eval_every * (line.step_s or 0.0) if target else 0.0
+    return Entry(line, time, time - spread - unseen, time + spread)
+
+
+def _of_one(race: Race, setup: Setup) -> str:
+    """The sentence for a single network."""
+    where = f"On {setup.place}, "
+    if not race.entries:
+        return where + _nobody(race, setup)
+    leaders, first, target = race.leaders, race.entries[0], race.target
+    names = words.listed([entry.name for entry in leaders])
+    if len(race.entries) == len(leaders) > 1:
+        return f"{where}there is no clear winner: {names} {_took(leaders, target)}, too close to tell apart."
+    if len(leaders) > 1:
+        start = f"{where}{names} were the fastest, with no clear winner between them: they {_took(leaders, target)}"
+    elif target:
+        start = f"{where}{first.name} reached {words.target(target)} in {words.seconds(first.time)}"
+    else:
+        start = f"{where}{_owner(first.name)} steps were the shortest: {words.milliseconds(first.time)}"
+    return f"{start}{_against(race, leaders, setup)}."
+
+
+def _took(entries: Sequence[Entry], target: str | None) -> str:
+    times = words.between([entry.time for entry in entries])
+    return f"reached {words.target(target)} in {times}" if target else f"took {times} per step"
+
+
+def _against(race: Race, leaders: Sequence[Entry], setup: Setup) -> str:
+    """How much sooner than all-reduce, and why; else than the next."""
+    sooner = "sooner" if race.target else "faster"
+    baseline, rest = race.baseline, race.entries[len(leaders) :]
+    if baseline and baseline not in leaders:
+        slow = "; ".join(filter(None, [words.seconds(baseline.time), _best_exact(race, leaders)]))
+        return f", {_factors(leaders, baseline)} {sooner} than all-reduce ({slow}){_why(baseline.line, leaders)}"
+    ran = next((line for line in race.lines if line.method == BASELINE), None)
+    missing = ""
+    if ran and not baseline:
+        missing = f"; all-reduce {_no_time(ran, setup)}"
+    if rest:
+        than = f", {_factors(leaders, rest[0])} {sooner} than the next, {rest[0].name} ({words.seconds(rest[0].time)})"
+        return than + missing
+    if missing:
+        return missing
+    others = len(race.lines) - len(leaders)
+    if others:
+        return f"; no other method {'got there' if race.target else 'gave a result'}"
+    return "; no other method was run, so nothing is compared"
+
+
+def _best_exact(race: Race, leaders: Sequence[Entry]) -> str:
+    """Another implementation of the same all-reduce, where it is faster: the fairer yardstick."""
+    baseline = race.baseline
+    for entry in race.entries:
+        known = entry.line.method.split(" ")[0] in EXACT
+        if known and entry not in leaders and baseline and entry.high < baseline.low:
+            return f"{_factors(leaders, entry)} than {entry.name}, the fastest exact all-reduce"
+    return ""
+
+
+def _why(slow: Line, leaders: Sequence[Entry]) -> str:
+    """What the yardstick lost its time with."""
+    waited = _waiting(slow)
+    if waited is None:
+        return ""
+    told = f"; {words.share(waited)} of all-reduce's step was waiting"
+    less = _waiting(leaders[0].line)
+    if len(leaders) == 1 and less is not None:
+        told += f", {words.share(less)} of {_owner(leaders[0].name)}"
+    return told
+
+
+def _waiting(line: Line) -> float | None:
+    return line.parts_s.get("wait", 0.0) / line.step_s if line.step_s and line.parts_s else None
+
+
+def _factors(leaders: Sequence[Entry], slow: Entry) -> str:
+    most, least = (words.factor(slow.time / entry.time) for entry in (leaders[0], leaders[-1]))
+    return most if most == least else f"{least.rstrip('×')} to {most}"
+
+
+def _no_time(line: Line, setup: Setup) -> str:
+    """Why a method that was run has no time."""
+    if not line.runs:
+        return "failed" if line.failed else "has no valid result"
+    return f"did not get there in {_steps(setup)}"
+
+
+def _nobody(race: Race, setup: Setup) -> str:
+    """No method reached the target."""
+    wanted = words.target(race.target or "")
+    told = f"no method reached {wanted} in {_steps(setup)}"
+    best = [line for line in race.lines if line.accuracy is not None]
+    if "%" in wanted and best:
+        closest = max(best, key=lambda line: line.accuracy or 0.0)
+        told += f"; the closest was {words.method(closest.method)} with {100 * (closest.accuracy or 0):.1f} %"
+    lowest = [line for line in race.lines if line.loss is not None]
+    if "%" not in wanted and lowest:
+        closest = min(lowest, key=lambda line: line.loss or 0.0)
+        told += f"; the closest was {words.method(closest.method)} with {closest.loss:.3g}"
+    return f"{told}. More steps, or another learning rate, may get there."
+
+
+def _steps(setup: Setup) -> str:
+    return "its steps" if setup.steps is None else words.count(setup.steps, "step")
+
+
+def _owner(name: str) -> str:
+    return f"{name}'" if name.endswith("s") else f"{name}'s"
+
+
+def _of_many(races: Sequence[Race], setup: Setup) -> str:
+    """The sentence for a sweep: who led how often, and by how much at most."""
+    complete = _complete(races)
+    run = [race for race in complete if race.entries]
+    where, number = f"On {setup.place}, ", f"{len(complete)} {setup.points}"
+    if not run:
+        return f"{where}no method reached {words.target(races[0].target or '')} at any of {number}."
+    alone = Counter(race.leaders[0].name for race in run if len(race.leaders) == 1)
+    shared = Counter(entry.name for race in run if len(race.leaders) > 1 for entry in race.leaders)
+    order = sorted({*alone, *shared}, key=lambda name: (-alone[name] - shared[name], -alone[name], name))
+    what = f"reached {words.target(run[0].target)} first" if run[0].target else "had the shortest steps"
+    first = order[0]
+    parts = [f"{where}{first} {what} at {alone[first]} of {number}"]
+    if not alone[first]:
+        parts = [f"{where}{first} shared the lead at {shared[first]} of {number}"]
+    elif shared[first]:
+        parts[0] += f" and shared the lead at {shared[first]} more"
+    parts += [f"{name} led at {_led(alone[name], shared[name])}" for name in order[1 : MOST_NAMED + 1]]
+    baseline = words.method(BASELINE)
+    if baseline not in order and any(line.method == BASELINE for race in run for line in race.lines):
+        parts.append(f"{baseline} led at none")
+    if nobody := len(complete) - len(run):
+        parts.append(f"at {nobody} {'nobody got there' if run[0].target else 'there is no valid result'}")
+    return "; ".join(parts) + _at_most(run) + "."
+
+
+def _complete(races: Sequence[Race]) -> list[Race]:
+    """Those that have as many methods as any: the others are not done, nobody leads there yet."""
+    full = max((len(race.lines) for race in races), default=0)
+    return [race for race in races if len(race.lines) == full]
+
+
+def _led(alone: int, shared: int) -> str:
+    """ "4", "2 (shared)", "4 and shared it at 2"."""
+    if alone and shared:
+        return f"{alone} and shared it at {shared}"
+    return str(alone) if alone else f"{shared} (shared)"
+
+
+def _at_most(run: Sequence[Race]) -> str:
+    """The largest gain over all-reduce, whose it was and where."""
+    gains = [
+        (race.baseline.time / race.entries[0].time, race.entries[0])
+        for race in run
+        if race.baseline and race.baseline not in race.leaders
+    ]
+    if not gains:
+        return ""
+    most, entry = max(gains, key=lambda gain: gain[0])
+    sooner = "sooner than" if run[0].target else "faster than"
+    there = next(race for race in run if entry in race.entries)
+    exact = _best_exact(there, [entry])
+    where = words.setting(entry.line.setting) + (f" ({exact})" if exact else "")
+    return f". The largest gain: {entry.name}, {words.factor(most)} {sooner} all-reduce at {where}"
+
+
+def _caveats(lines: Sequence[Line], races: Sequence[Race], setup: Setup) -> Iterator[str]:
+    yield from _doubts(lines)
+    if lost := _lost_cells(lines):
+        yield f"Left out: {lost}."
+    for line in lines:
+        if line.target and line.runs and 0 < line.reached < line.runs:
+            got = f"{line.reached} of {words.count(line.runs, 'repeat')}"
+            yield f"{words.method(line.method)} reached the target in {got}: it counts as not reached."
+    yield from _missed(races)
+    yield from _what_it_means(races, setup)
+    if any(len(race.leaders) > 1 for race in races if race.entries and race.target) and setup.eval_every:
+        yield f"The target is looked at every {setup.eval_every} steps: times closer than that are not told apart."
+    if max(line.runs for line in lines) == 1:
+        yield "Everything ran once, so no spread is known; repeat: 3 shows one."
+    yield from _unfinished(setup)
+
+
+def _doubts(lines: Sequence[Line]) -> Iterator[str]:
+    suspects = [line for line in lines if line.runs and line.verdict == "suspect"]
+    if suspects:
+        reasons = Counter(reason for line in suspects for reason in line.reasons)
+        why = f" ({reasons.most_common(1)[0][0]})" if reasons else ""
+        names = dict.fromkeys(words.method(line.method) for line in suspects)
+        if len(suspects) <= MOST_NAMED and len({line.setting for line in lines}) == 1:
+            yield f"Suspect emulation: {words.listed(list(names))}{why}."
+        else:
+            yield f"Suspect emulation: {len(suspects)} of {len(lines)} results, first of {next(iter(names))}{why}."
+    for line in [line for line in lines if line.runs and line.verdict == "faithful" and line.reasons][:MOST_NAMED]:
+        yield f"{words.method(line.method)}: {line.reasons[0]}."
+
+
+def _lost_cells(lines: Sequence[Line]) -> str:
+    failed, invalid = sum(line.failed for line in lines), sum(line.invalid for line in lines)
+    told = [f"{words.count(failed, 'cell')} failed"] if failed else []
+    if invalid:
+        told.append(f"{words.count(invalid, 'cell')} whose emulation was invalid")
+    return " and ".join(told) if len(told) < 2 else f"{told[0]}, {told[1]}"
+
+
+def _missed(races: Sequence[Race]) -> Iterator[str]:
+    """Who never got to a target that others reached."""
+    contested = [race for race in races if race.target and race.entries]
+    missed = Counter(line.method for race in contested for line in race.lines if line.runs and not line.reached)
+    if missed and len(races) == 1:
+        yield f"Not reached: by {words.listed([words.method(name) for name in missed])}."
+    elif missed:
+        told = [f"{words.method(name)} (at {number} of {len(contested)})" for name, number in missed.items()]
+        yield f"Not reached: by {words.listed(told)}."
+
+
+def _what_it_means(races: Sequence[Race], setup: Setup) -> Iterator[str]:
+    """What a comparison per step does and does not say."""
+    if setup.emulated:
+        yield "Gradients were emulated: losses mean nothing here, only time is compared, not the steps a method needs."
+    elif not any(race.target for race in races):
+        yield (
+            "No target was set: this compares the time of a step, and a method that sends less per step can need more "
+            "steps. training.target compares the time to a result."
+        )
+
+
+def _unfinished(setup: Setup) -> Iterator[str]:
+    if setup.done < setup.planned:
+        yield f"{setup.planned - setup.done} of {words.count(setup.planned, 'cell')} are not done yet."
+
+
+def _by_setting(lines: Sequence[Line]) -> Mapping[str, list[Line]]:
+    found: dict[str, list[Line]] = {}
+    for line in lines:
+        found.setdefault(line.setting, []).append(line)
+    return found

@@ -1,0 +1,79 @@
+"""A report's figures: those of `analysis/` that the run has data for, in the catalogue's order."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import invalidate_caches
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from testbed.results.opened import Run
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+SUFFIXES = (".pdf", ".png")
+LEFT_OUT = (
+    "timeline",  # the page has one of every method, over the same time
+    "epoch_time_vs_bandwidth",  # step_time_vs_bandwidth on another scale
+)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure in the page."""
+
+    name: str
+    title: str
+    caption: str
+    svg: str
+    files: tuple[str, ...]
+    wide: bool
+
+    @property
+    def alt(self) -> str:
+        return f"{self.title}: {self.caption} The numbers are in the comparison table."
+
+
+def draw_all(run: Run, say: Callable[[str], None], options: Mapping[str, Mapping[str, Any]]) -> list[Drawn]:
+    """Draw what the run has data for, also as files in figures/. What cannot be drawn is told and left out. `options`:
+    of figures that have some, by name."""
+    if not _found():
+        say("no figures: the package analysis, which draws them, is not installed beside testbed")
+        return []
+    from analysis import catalogue, reading
+
+    found = []
+    for name in catalogue.FIGURES:
+        if name in LEFT_OUT:
+            continue
+        try:
+            found.append(_drawn(run, name, run.path / "figures", options.get(name, {})))
+        except reading.LackingError:  # the run has nothing of the kind
+            continue
+        except Exception as error:  # noqa: BLE001  # one figure must not cost the report
+            say(f"the figure {name} could not be drawn: {type(error).__name__}: {error}")
+    return found
+
+
+def _found() -> bool:
+    """Whether `analysis` can be imported; a checkout that was installed before it had one has it beside us."""
+    if find_spec("analysis") is None and (CHECKOUT / "analysis" / "catalogue.py").is_file():
+        sys.path.append(str(CHECKOUT))
+        invalidate_caches()
+    return find_spec("analysis") is not None
+
+
+def _drawn(run: Run, name: str, folder: Path, options: Mapping[str, Any]) -> Drawn:
+    from analysis import catalogue, style
+
+    made = catalogue.module(name).draw(run, **options)
+    folder.mkdir(exist_ok=True)
+    files = tuple(f"{name}{suffix}" for suffix in SUFFIXES)
+    for file in files:
+        style.save(made, folder / file)
+    title, _, caption = catalogue.caption(name).partition(": ")
+    wide = made.get_figwidth() > style.WIDE
+    return Drawn(name, title.rstrip("."), caption[:1].upper() + caption[1:], style.svg(made, name), files, wide)

@@ -1,0 +1,134 @@
+"""Numbers, methods and networks as people write them in a sentence. Pure; the answer and the page use it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+_QUANTITY = re.compile(r"(\d+(?:\.\d+)?(?:e-?\d+)?)(ns|us|ms|s|min|h|[kmg]?bit|%)")
+_UNITS = {"kbit": "kbit/s", "mbit": "Mbit/s", "gbit": "Gbit/s", "bit": "bit/s", "us": "µs"}
+_GRAPHS = {
+    "complete": "all linked with each other",
+    "star": "around a switch",
+    "torus": "in a torus",
+    "hypercube": "in a hypercube",
+    "davis": "in Davis' social network",
+    "exponential": "in an exponential graph",
+    "random-regular": "in a random regular graph",
+    "erdos-renyi": "in a random graph",
+    "links": "on a network of their own",
+}
+
+
+def seconds(value: float) -> str:
+    """ "840 ms", "1.2 s", "41 s", "12 min", "3.4 h"."""
+    if value < 0.9995:
+        return milliseconds(value)
+    if value < 9.95:
+        return f"{value:.1f} s"
+    if value < 120:
+        return f"{value:.0f} s"
+    return f"{value / 60:.0f} min" if value < 7200 else f"{value / 3600:.1f} h"
+
+
+def milliseconds(value: float) -> str:
+    """ "0.4 ms", "28 ms", "1664 ms"."""
+    return f"{1e3 * value:.1f} ms" if value < 0.00995 else f"{1e3 * value:.0f} ms"
+
+
+def between(values: Sequence[float]) -> str:
+    """ "1.2 s", or "1.2 to 1.4 s" where several differ."""
+    low, high = seconds(min(values)), seconds(max(values))
+    if low == high:
+        return low
+    number, unit = low.split(" ", 1)
+    return f"{number} to {high}" if unit == high.split(" ", 1)[1] else f"{low} to {high}"
+
+
+def factor(value: float) -> str:
+    """ "1.8×", "11×"."""
+    return f"{value:.1f}×" if value < 9.95 else f"{value:.0f}×"
+
+
+def share(value: float) -> str:
+    return f"{100 * value:.0f} %"
+
+
+def count(number: int, noun: str) -> str:
+    """ "1 cell", "5 cells"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def listed(names: Sequence[str], most: int = 4) -> str:
+    """ "a", "a and b", "a, b and c", "a, b, c and 4 more"."""
+    shown = list(names) if len(names) <= most else [*names[: most - 1], f"{len(names) - most + 1} more"]
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def method(label: str) -> str:
+    """The comparison's label as written in a sentence."""
+    return re.sub(r"^allreduce\b", "all-reduce", label)
+
+
+def quantity(text: str) -> str:
+    """ "10mbit" → "10 Mbit/s"; what is no quantity stays."""
+    if found := _QUANTITY.fullmatch(text):
+        return f"{found[1]} {_UNITS.get(found[2], found[2])}"
+    return text
+
+
+def setting(label: str) -> str:
+    """A sweep's label: "latency=5ms rate=10mbit" → "5 ms, 10 Mbit/s"; other keys keep their names."""
+    words: list[str] = []
+    for part in label.split(" "):
+        key, equals, value = part.partition("=")
+        known = equals and key in ("latency", "rate") and _QUANTITY.fullmatch(value)
+        if not equals and words:  # a value with a space in it
+            words[-1] += f" {part}"
+        else:
+            words.append(quantity(value) if known else f"{key} {quantity(value)}" if equals else part)
+    return ", ".join(words)
+
+
+def target(text: str) -> str:
+    """The comparison's target: "90%" → "90 %", "loss 0.3" → "a loss of 0.3"."""
+    return text.replace("%", " %") if "%" in text else text.replace("loss ", "a loss of ")
+
+
+def place(scenario: Mapping[str, Any], workers: int | None) -> str:
+    """Where it was, from the scenario as resolved: "8 workers in a ring at 25 ms, 10 Mbit/s". Swept settings are left
+    out: each point has its own."""
+    network = scenario.get("network") or {}
+    swept = {key.removeprefix("network.link.") for key in scenario.get("sweep") or {}}
+    link = {key: value for key, value in (network.get("link") or {}).items() if key not in swept}
+    people = count(workers, "worker") if workers and "workers" not in swept else "the workers"
+    shape = "in varying networks" if "network.topology" in swept else _graph(network)
+    words = [quantity(str(link[key])) for key in ("latency", "rate") if key in link]
+    words = [f"{word} rate" if word == "unlimited" else word for word in words]
+    words += [f"{quantity(str(link[key]))} {key}" for key in ("jitter", "loss") if _positive(link.get(key))]
+    at = f" at {', '.join(words)}" if words else ""
+    others = len(network.get("links") or ())
+    exceptions = f" ({others} of them set apart)" if others and at else ""
+    return f"{people} {shape}{' with links' if exceptions else ''}{at}{exceptions}"
+
+
+def _positive(text: Any) -> bool:
+    found = _QUANTITY.fullmatch(str(text))
+    return found is not None and Decimal(found[1]) > 0
+
+
+def _graph(network: Mapping[str, Any]) -> str:
+    topology = network.get("topology")
+    if topology is None:
+        regions = network.get("regions")
+        return f"in {count(len(regions), 'region')}" if regions else "in a ring"
+    if isinstance(topology, Mapping):
+        (kind, options), *_ = topology.items()
+        if kind in ("file", "mininet"):
+            return f"on {options}"
+        if kind == "torus" and isinstance(options, str):
+            return f"in a {options} torus"
+        topology = kind
+    return _GRAPHS.get(topology, f"in a {topology}")

@@ -1,0 +1,76 @@
+"""Numbers, methods and places as people write them."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from testbed.report import words
+from testbed.scenario.load import as_data, loads
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0004, "0.4 ms"), (0.0283, "28 ms"), (0.9999, "1.0 s"), (1.16, "1.2 s"), (9.96, "10 s"), (41.2, "41 s"),
+     (119.4, "119 s"), (451, "8 min"), (7300, "2.0 h")],
+)  # fmt: skip
+def test_seconds(value, text):
+    assert words.seconds(value) == text
+
+
+def test_ranges_lists_and_factors():
+    assert words.between([1.2, 1.4]) == "1.2 to 1.4 s"
+    assert words.between([0.5, 1.4]) == "500 ms to 1.4 s"
+    assert words.between([1.21, 1.22]) == "1.2 s"
+    assert words.listed(["a"]) == "a"
+    assert words.listed(["a", "b", "c"]) == "a, b and c"
+    assert words.listed(list("abcdefg")) == "a, b, c and 4 more"
+    assert (words.factor(1.84), words.factor(9.96), words.factor(10.6)) == ("1.8×", "10×", "11×")
+    assert (words.count(1, "cell"), words.count(2, "cell")) == ("1 cell", "2 cells")
+
+
+@pytest.mark.parametrize(
+    ("label", "text"),
+    [
+        ("latency=5ms rate=10mbit", "5 ms, 10 Mbit/s"),
+        ("latency=0.13ms rate=1gbit", "0.13 ms, 1 Gbit/s"),
+        ("rate=unlimited", "rate unlimited"),
+        ("gamma=0.4 workers=8", "gamma 0.4, workers 8"),
+        ("topology=torus: 4x4", "topology torus: 4x4"),
+        ("", ""),
+    ],
+)
+def test_settings(label, text):
+    assert words.setting(label) == text
+
+
+RING = {"link": {"latency": "25ms", "rate": "10mbit"}}
+
+
+@pytest.mark.parametrize(
+    ("network", "text"),
+    [
+        ({"topology": "ring"}, "in a ring at 25 ms, 10 Mbit/s"),
+        ({}, "in a ring at 25 ms, 10 Mbit/s"),
+        ({"topology": "star", "link": {"loss": "1%", "rate": "unlimited"}},
+         "around a switch at 5 ms, unlimited rate, 1 % loss"),
+        ({"topology": {"torus": "2x4"}}, "in a 2x4 torus at 25 ms, 10 Mbit/s"),
+        ({"links": [{"between": ["w0", "w1"], "rate": "1mbit"}]},
+         "in a ring with links at 25 ms, 10 Mbit/s (1 of them set apart)"),
+        ({"regions": {"eu": ["w0", "w1"], "us": [f"w{n}" for n in range(2, 8)]}, "between": {"latency": "80ms"}},
+         "in 2 regions at 25 ms, 10 Mbit/s"),
+    ],
+)  # fmt: skip
+def test_places(network, text):
+    scenario = {"workers": 8, "methods": ["dpsgd"], "network": {**RING, **network}}
+    data = as_data(loads(yaml.safe_dump(scenario)))
+    assert words.place(data, 8) == f"8 workers {text}"
+
+
+def test_a_place_from_a_file():
+    assert words.place({"network": {"topology": {"file": "abilene.graphml"}}}, 11) == "11 workers on abilene.graphml"
+
+
+def test_what_is_swept_is_no_place():
+    scenario = {"network": RING, "sweep": {"network.link.latency": ["1ms"], "workers": [4, 8]}}
+    assert words.place(scenario, 4) == "the workers in a ring at 10 Mbit/s"
