@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import invalidate_caches
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from testbed.results.opened import Run
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 SUFFIXES = (".pdf", ".png")
 LEFT_OUT = (
     "timeline",  # the page has one of every method, over the same time
@@ -40,9 +36,6 @@ class Drawn:
 def draw_all(run: Run, say: Callable[[str], None], options: Mapping[str, Mapping[str, Any]]) -> list[Drawn]:
     """Draw what the run has data for, also as files in figures/. What cannot be drawn is told and left out. `options`:
     of figures that have some, by name."""
-    if not _found():
-        say("no figures: the package analysis, which draws them, is not installed beside testbed")
-        return []
     from analysis import catalogue, reading
 
     found = []
@@ -56,14 +49,6 @@ def draw_all(run: Run, say: Callable[[str], None], options: Mapping[str, Mapping
         except Exception as error:  # noqa: BLE001  # one figure must not cost the report
             say(f"the figure {name} could not be drawn: {type(error).__name__}: {error}")
     return found
-
-
-def _found() -> bool:
-    """Whether `analysis` can be imported; a checkout that was installed before it had one has it beside us."""
-    if find_spec("analysis") is None and (CHECKOUT / "analysis" / "catalogue.py").is_file():
-        sys.path.append(str(CHECKOUT))
-        invalidate_caches()
-    return find_spec("analysis") is not None
 
 
 def _drawn(run: Run, name: str, folder: Path, options: Mapping[str, Any]) -> Drawn:
