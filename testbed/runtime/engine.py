@@ -35,7 +35,7 @@ def address(environment: Mapping[str, str] = os.environ) -> str:
     if told := environment.get("DOCKER_HOST"):
         return told
     name = environment.get("DOCKER_CONTEXT")
-    if not name and not _config(environment).is_file():
+    if not name and not os.path.isfile(_config(environment)):  # nor where it may not be read
         return DEFAULT
     from docker.context import ContextAPI
 

@@ -88,15 +88,17 @@ def held_by(pid: int) -> list[int]:
 
 
 def test_sysctls_are_the_namespaces_own() -> None:
-    def build() -> tuple[str, str]:
+    def build() -> list[bool]:
         path = Path("/proc/sys/net/ipv4/ip_forward")
+        here = path.read_text().strip()
+        other = "1" if here == "0" else "0"
         fd = namespaces.create()
         with namespaces.inside(fd):
-            namespaces.write_sysctl("net.ipv4.ip_forward", "1")
+            namespaces.write_sysctl("net.ipv4.ip_forward", other)
             there = path.read_text().strip()
-        return there, path.read_text().strip()
+        return [there == other, path.read_text().strip() == here]
 
-    assert isolated(build) == ("1", "0")
+    assert isolated(build) == [True, True]
 
 
 def test_what_fails_says_what_and_why() -> None:
