@@ -45,6 +45,7 @@ class Box(ABC):
 
     kind: ClassVar[str]
     overhead: ClassVar[float] = 0.0  # seconds a packet spends in a link's machinery beyond netem's delay
+    packets_per_second: ClassVar[float] = 200_000  # that cross a link, with which it is not yet busy
 
     def __init__(self, namespace: int, directory: Path, interfaces: int = 0) -> None:
         """`interfaces`: how many there will be, about."""
@@ -184,6 +185,7 @@ class DelayBox(Box):
     """Routers in a User-Mode-Linux guest: netem for hosts whose kernel has none."""
 
     kind = "uml"
+    packets_per_second = 8_000
     overhead = 150e-6  # the middle of what was measured, from an idle guest that must wake up to a busy one
 
     def command(self) -> list[str]:

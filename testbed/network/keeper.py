@@ -122,7 +122,7 @@ class Keeper:
         from testbed.network import messages
 
         plan, root = self.plan, Netlink()
-        self.segments = {worker.name: self._fitting_segments(worker) for worker in plan.workers}
+        self.segments = self._fitting_segments()
         self.most_segments = dict(self.segments)  # the ports in the box are made for these
         for worker in plan.workers:
             segments = self.segments[worker.name]
@@ -238,21 +238,16 @@ class Keeper:
         attach = messages.netem_on(self.box.overhead)
         self.box.send([one for link in new.values() for one in messages.change_messages(self.plan, link, attach)])
         self.links |= new
-        near = {router for link in new.values() for router in (link.a, link.b)}
-        for worker in self.plan.workers:
-            if worker.router not in near:
-                continue
-            segments = min(self._fitting_segments(worker), self.most_segments[worker.name])
-            if segments != self.segments[worker.name]:  # of connections from now on
-                self.sockets[worker.name].request(messages.worker_segments(segments))
-                self.segments[worker.name] = segments
+        for name, segments in self._fitting_segments().items():
+            segments = min(segments, self.most_segments[name])
+            if segments != self.segments[name]:  # of connections from now on
+                self.sockets[name].request(messages.worker_segments(segments))
+                self.segments[name] = segments
 
-    def _fitting_segments(self, worker: WorkerPlan) -> int:
-        """Of a super-packet, as the links next to the worker are now."""
-        from testbed.network import shaping
+    def _fitting_segments(self) -> dict[str, int]:
+        from testbed.network import superpackets
 
-        near = [link for link in self.links.values() if worker.router in (link.a, link.b)]
-        return shaping.gso_segments([shape for link in near for shape in (link.ab, link.ba)], self.plan.mtu)
+        return superpackets.fitting(self.plan, self.links.values(), self.box.packets_per_second)
 
     def set_partition(self, blocked: Mapping[str, list[str]]) -> None:
         """By worker, whom its packets do not reach from now on, silently; {} heals everything."""

@@ -3,6 +3,7 @@ no I/O."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil, sqrt
 
@@ -18,6 +19,7 @@ MAXIMUM_JITTER = (2**31 - 1) / 1e9  # seconds; netem's own limit of what it is t
 MOST_JITTER = MAXIMUM_JITTER / sqrt(3)  # as a standard deviation, which scenarios ask for
 MAXIMUM_LIMIT = 2**32 - 1  # packets
 SUPERPACKET_SECONDS = 0.001  # a super-packet may occupy the link for this long
+LONGEST_SUPERPACKET_SECONDS = 0.005  # and for this long where the box could not keep up otherwise
 
 
 @dataclass(frozen=True)
@@ -74,12 +76,13 @@ def netem(shape: Shape, reverse: Shape, mtu: int = 1500, overhead: float = 0.0) 
     )
 
 
-def gso_segments(shapes: list[Shape], mtu: int = 1500) -> int:
+def gso_segments(shapes: list[Shape], mtu: int = 1500, wanted: int = 1) -> int:
     """How many MTU-sized segments a worker may hand to the network as one super-packet.
 
     `shapes` are the links next to the worker. netem treats a super-packet as one packet: one loss, one slot in the
     queue, one serialisation. So it may last a millisecond at most, and is a single packet where loss or the length of
-    the queue matters and the rate is low enough to afford it.
+    the queue matters and the rate is low enough to afford it. `wanted`: what the box would need to keep up with all
+    links at once (keeping_up), which counts for more than the millisecond, up to a point.
     """
     rates = [shape.rate for shape in shapes if shape.rate is not None]
     if not rates:
@@ -88,7 +91,15 @@ def gso_segments(shapes: list[Shape], mtu: int = 1500) -> int:
     exact = any(shape.loss or shape.buffer is not None or shape.limit is not None for shape in shapes)
     if exact and slowest <= 100_000_000:
         return 1
-    return max(1, min(MAXIMUM_SEGMENTS, int(slowest * SUPERPACKET_SECONDS / (8 * wire_bytes(mtu)))))
+    short, longest = (
+        int(slowest * seconds / (8 * wire_bytes(mtu))) for seconds in (SUPERPACKET_SECONDS, LONGEST_SUPERPACKET_SECONDS)
+    )
+    return max(1, min(MAXIMUM_SEGMENTS, max(short, min(wanted, longest))))
+
+
+def keeping_up(rates: Iterable[float], packets_per_second: float, mtu: int = 1500) -> int:
+    """Segments per super-packet with which a box that handles so many packets carries all of these rates at once."""
+    return max(1, ceil(sum(rates) / (8 * wire_bytes(mtu) * packets_per_second)))
 
 
 def superpacket_bytes(segments: int, mtu: int = 1500) -> int:

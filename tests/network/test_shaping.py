@@ -158,6 +158,19 @@ def test_how_large_a_worker_s_packets_may_be(shapes: list[Shape], segments: int)
     assert shaping.gso_segments(shapes) == segments
 
 
+@pytest.mark.parametrize(
+    ("rate", "links", "segments"),
+    [(1, 8, 1), (10, 8, 2), (20, 1, 1), (100, 1, 8), (100, 8, 17), (100, 64, 41), (1000, 8, 44)],
+)
+def test_where_all_links_at_once_are_much_packets_are_larger(rate: int, links: int, segments: int) -> None:
+    wanted = shaping.keeping_up([rate * MBIT] * 2 * links, 8000)
+    assert shaping.gso_segments([Shape(rate=rate * MBIT)], wanted=wanted) == segments
+
+
+def test_where_a_packet_is_a_packet_it_stays_one() -> None:
+    assert shaping.gso_segments([Shape(rate=10 * MBIT, loss=0.01)], wanted=40) == 1
+
+
 @given(some.lists(legal_shapes), mtus)
 def test_a_super_packet_is_an_ip_packet_and_occupies_the_link_for_a_millisecond_at_most(
     shapes: list[Shape], mtu: int

@@ -29,7 +29,7 @@ def test_they_shrink_and_grow_with_the_links_beside_the_worker() -> None:
     try:
         built = handle.run(in_force)
         assert set(built.values()) == {44}
-        handle.set_link("w0-w1", {"rate": 10_000_000}, {"rate": 10_000_000})
+        handle.set_link("w0-w1", {"rate": 2_000_000}, {"rate": 2_000_000})
         assert handle.run(in_force) == {"w0": 1, "w1": 1, "w2": 44}
         assert handle.call("status")["gso_segments"] == {"w0": 1, "w1": 1, "w2": 44}
         handle.set_link("w0-w1", {"rate": 10_000_000_000}, {"rate": 10_000_000_000})
