@@ -15,7 +15,7 @@ import termios
 import tty
 from typing import Any
 
-from testbed.network import heartbeat, namespaces
+from testbed.network import namespaces
 from testbed.network.netlink import Netlink
 
 FIRST_NAMESPACE_FD = 400  # router i's namespace is descriptor 400 + i, so that requests can be encoded beforehand
@@ -150,5 +150,4 @@ def serve_guest() -> None:
     folder = f"/usr/lib/uml/modules/{os.uname().release}/"
     for module in MODULES:
         namespaces.load_module(folder + module)
-    heartbeat.start()
     serve(Agent())

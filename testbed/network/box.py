@@ -35,6 +35,7 @@ SO_RCVBUFFORCE = 33  # beyond what ordinary users may have
 GUEST_KERNEL = "linux"  # Debian's user-mode-linux installs it under this name
 GUEST_MEGABYTES, MEGABYTES_PER_INTERFACE = 256, 0.15
 GUEST_MODULES = Path("/usr/lib/uml/modules")
+HEARTBEAT = Path(__file__).with_name("heartbeat.py")
 # Drops what the raw socket itself sent, or every packet would circulate:
 # ld [ancillary packet type]; jeq PACKET_OUTGOING → drop; else pass
 LOOP_FILTER = ((0x20, 0, 0, 0xFFFFF004), (0x15, 0, 1, 4), (0x06, 0, 0, 0), (0x06, 0, 0, 0xFFFFFFFF))
@@ -198,7 +199,7 @@ class DelayBox(Box):
         # No address randomisation: it would put up to a gigabyte of holes into the guest's memory map, whose
         # bookkeeping then takes most of the guest's memory (it panicked) and of its boot time.
         wrapper = ["setpriv", "--pdeathsig", "KILL", "setarch", "--addr-no-randomize"]
-        wrapper += ["unshare", "--pid", "--fork", "--kill-child=KILL"]
+        wrapper += ["unshare", "--pid", "--fork", "--kill-child=KILL", *_python(), str(HEARTBEAT)]
         kernel = shutil.which(GUEST_KERNEL) or GUEST_KERNEL
         memory = GUEST_MEGABYTES + int(MEGABYTES_PER_INTERFACE * self.interfaces)  # taken only as it is used
         options = [f"mem={memory}M", "rootfstype=hostfs", "rootflags=/", "ro", f"init={init.resolve()}"]
