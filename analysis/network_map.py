@@ -102,10 +102,12 @@ def _places(network: NetworkPlan) -> dict[str, tuple[float, float]]:
     """Routers of workers on a circle in rank order where nothing else is there; else as their links pull them."""
     graph = nx.Graph((link.a, link.b) for link in network.links)
     workers = list(dict.fromkeys(worker.router for worker in network.workers))
+    angles = {name: pi / 2 - 2 * pi * index / len(workers) for index, name in enumerate(workers)}
+    circle = {name: (cos(angle), sin(angle)) for name, angle in angles.items()}
     if set(graph) <= set(workers):
-        angles = {name: pi / 2 - 2 * pi * index / len(workers) for index, name in enumerate(workers)}
-        return {name: (cos(angle), sin(angle)) for name, angle in angles.items()}
-    found = nx.kamada_kawai_layout(graph)
+        return circle
+    begin = {name: circle.get(name, (0.0, 0.0)) for name in graph}
+    found = nx.spring_layout(graph, pos=begin, iterations=200, seed=1, method="force")
     return {str(name): (float(x), float(y)) for name, (x, y) in found.items()}
 
 

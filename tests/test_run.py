@@ -102,9 +102,11 @@ def test_the_directory_holds_everything_and_nothing_else(run: Path) -> None:
         "cells",
         "cells.json",
         "environment.json",
+        "figures",
         "links.json",
         "nursery.log",
         "origin.json",
+        "report.html",
         "scenario.yaml",
     ]
     for cell in cells(run):

@@ -175,7 +175,7 @@ def explanation(failed: Sequence[Ended], members: Sequence[Ended]) -> TestbedErr
         missed_one_spoke = error.peer != ALL and members[error.peer].heard > 0
         return (2 if missed_one_spoke else 1), member.heard
 
-    root = min(failed, key=explains).error
+    root = (failed[0] if len(failed) == 1 else min(failed, key=explains)).error  # alone: its peers may be elsewhere
     assert root is not None
     silent = [member.name for member in members if not member.heard]
     if isinstance(root, PeerLostError) and root.peer == ALL and silent:

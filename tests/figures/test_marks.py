@@ -4,8 +4,18 @@ import pytest
 from matplotlib.colors import to_hex
 from recorded_runs import FAULTS, SWEEP, change, copy
 
-from analysis import epoch_time_vs_bandwidth, loss_vs_time, method_table, style, time_breakdown, winner_map
+import testbed
+from analysis import (
+    epoch_time_vs_bandwidth,
+    loss_vs_time,
+    method_table,
+    network_map,
+    style,
+    time_breakdown,
+    winner_map,
+)
 from analysis.reading import LackingError
+from testbed.plan import plan
 from testbed.results.opened import open_run
 
 CELL = "v0-dpsgd-r0"
@@ -92,3 +102,11 @@ def test_parts_of_a_step_add_up():
         cell = run.results[(run.results["setting"] == setting) & (run.results["method"] == method)].iloc[0]
         assert some["seconds"].sum() >= cell["step_s"] * 0.999
         assert some.set_index("kind")["seconds"]["wait"] == pytest.approx(cell["wait_s"])
+
+
+def test_routers_of_nobody_are_placed_between_workers():
+    scenario = testbed.load({"workers": 6, "network": {"topology": "star"}, "methods": ["dpsgd"]})
+    places = network_map._places(plan(scenario).points[0].network)
+    assert set(places) == {"s0", "w0", "w1", "w2", "w3", "w4", "w5"}
+    assert max(map(abs, places["s0"])) < 0.1
+    assert min(max(map(abs, place)) for name, place in places.items() if name != "s0") > 0.5

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +41,8 @@ def place(engine: DockerClient, tmp_path: Path) -> Iterator[Place]:
     place = Place(tmp_path)
     yield place
     for pid in place.processes():  # only where a test failed
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     for container in ours(engine, place):
         container.remove(force=True)
 

@@ -93,3 +93,12 @@ def test_forking_beside_other_threads_is_refused():
     finally:
         go.set()
         thread.join()
+
+
+def _misses_one_that_is_elsewhere():
+    raise PeerLostError("nothing from w3", peer=3, step=7)
+
+
+def test_one_alone_may_miss_peers_that_are_not_of_its_crew():
+    with pytest.raises(PeerLostError, match="nothing from w3"):
+        run_forked([_misses_one_that_is_elsewhere], ["w0"])
