@@ -15,7 +15,8 @@ setup: .venv/ready
 .venv/ready: pyproject.toml constraints.txt
 	test -x .venv/bin/python || $(PYTHON) -m venv .venv
 	.venv/bin/python -m pip install --quiet --constraint constraints.txt setuptools wheel
-	.venv/bin/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
+	.venv/bin/python -m pip install --quiet --constraint constraints.txt --no-build-isolation \
+		--config-settings editable_mode=compat --editable '.[dev]' # found wherever one is, beside this directory too
 	touch $@
 
 up: setup

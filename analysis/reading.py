@@ -15,7 +15,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis import style
-from testbed.errors import ScenarioError, TestbedError
+from testbed.errors import ScenarioError, StorageError, TestbedError
 from testbed.results.opened import Run, open_run
 
 TABLES = (".csv", ".md", ".tex", ".html", ".json")
@@ -143,15 +143,17 @@ def _checked(out: Path | None, name: str, is_table: bool) -> Path | None:
 
 
 def _write(made: Figure | pd.DataFrame, target: Path | None) -> None:
-    if isinstance(made, Figure):
-        assert target is not None
-        style.save(made, target)
-        click.echo(f"wrote {target}")
-        return
     if target is None:
+        assert isinstance(made, pd.DataFrame)
         click.echo(made.to_string(index=False))
         return
-    target.write_text(as_text(made, target.suffix))
+    try:
+        if isinstance(made, Figure):
+            style.save(made, target)
+        else:
+            target.write_text(as_text(made, target.suffix))
+    except OSError as error:
+        raise StorageError(f"cannot write {target}: {error.strerror}", hint="name another place with -o") from error
     click.echo(f"wrote {target}")
 
 

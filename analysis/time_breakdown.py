@@ -61,8 +61,9 @@ def shares(run: Run, rows: pd.DataFrame) -> pd.DataFrame:
     spans = spans[spans["cell"].isin(list(rows["cell"]))]
     known = rows.set_index("cell")
     by_cell = spans[spans["kind"].isin(STACKED)].groupby(["cell", "kind"])["seconds"].sum().reset_index()
-    workers = spans.groupby("cell")["worker"].nunique()
-    by_cell["seconds"] /= by_cell["cell"].map(workers) * by_cell["cell"].map(known["steps"])
+    taken = spans[spans["kind"] == "compute"].groupby("cell")["spans"].sum()  # by those that were there
+    all_steps = spans.groupby("cell")["worker"].nunique() * known["steps"].reindex(spans["cell"].unique())
+    by_cell["seconds"] /= by_cell["cell"].map(taken.reindex(all_steps.index).fillna(all_steps))
     covered = by_cell.groupby("cell")["seconds"].sum()
     rest = (known["step_s"].reindex(covered.index) - covered).clip(lower=0)
     other = pd.DataFrame({"cell": rest.index, "kind": "other", "seconds": rest.to_numpy()})

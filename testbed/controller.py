@@ -148,7 +148,8 @@ class Controller:
         try:
             handle, choice = start(network, self.options.box)
         except BaseException:
-            runtime.close()
+            with uninterrupted():
+                runtime.close()
             raise
         self._up = _Up(handle, runtime, network, gpus)
         runtime.attach(handle)
@@ -264,6 +265,7 @@ class Controller:
             names=names,
             workers=progress.all(),
             needs_all=needs_all,
+            tolerant=scenario.on_failure == "continue",
         )
         return {
             "error": error,

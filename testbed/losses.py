@@ -86,16 +86,18 @@ def explain(
     names: Sequence[str],
     workers: Sequence[Where],
     needs_all: str | None = None,
+    tolerant: bool = False,
 ) -> tuple[str, str | None]:
     """Why a cell failed, with the step in which a worker died, and whether the scenario itself did it. `needs_all`: the
-    method, if it was to go on without the dead and cannot."""
+    method, if it was to go on without the dead and cannot. `tolerant`: it could have."""
     culprits = _culprits(error)
     if (dead := _DEAD.fullmatch(error)) and dead[1] in names:
         error = f"{error} in step {max(0, workers[names.index(dead[1])].step)}"
     for one in done:
         if one.subject in culprits and not one.problem and one.what.startswith(("killed", "frozen")):
             when = one.due if isinstance(one.due, str) else f"{one.due:g} s"
-            return error, f"an event of the scenario did it: at {when}, {one.text}" + _remedy(one, needs_all)
+            remedy = _remedy(one, needs_all, tolerant=tolerant)
+            return error, f"an event of the scenario did it: at {when}, {one.text}{remedy}"
     return error, hint
 
 
@@ -109,12 +111,12 @@ def _culprits(error: str) -> set[str]:
     return {missed[1]} if missed else set()
 
 
-def _remedy(done: Done, needs_all: str | None) -> str:
+def _remedy(done: Done, needs_all: str | None, *, tolerant: bool) -> str:
     if done.what.startswith("frozen"):
         return ", longer than a worker waits for a message (see patience)"
     if needs_all:
         return f"; {needs_all} cannot go on without a worker"
-    return "; on_failure: continue lets methods go on that can"
+    return "; too few were left to go on" if tolerant else "; on_failure: continue lets methods go on that can"
 
 
 def _parts(gossip: Gossip, living: Sequence[int]) -> list[list[int]]:

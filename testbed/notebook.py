@@ -56,7 +56,12 @@ def up(
     from testbed.results.rundir import RunDirectory
     from testbed.running import Request
     from testbed.running import up as bring_up
+    from testbed.runtime import choice
 
+    for what, given, known in (("runtime", runtime, choice.NAMES), ("box", box, ("auto", "host", "uml"))):
+        if given is not None and given not in known:
+            raise ScenarioError(f"there is no {what} {given!r}", hint=f"there are: {', '.join(known)}")
+    only = (only,) if isinstance(only, str) else only
     loaded = load(scenario, sets, profile)
     path = RunDirectory.create(loaded.name, None if out is None else Path(out)).path
     request = Request(

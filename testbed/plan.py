@@ -6,10 +6,12 @@ Importing this module is cheap (no networkx, no numpy): the network's builder re
 from __future__ import annotations
 
 import os
+import pathlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from traceback import extract_tb
 from typing import TYPE_CHECKING, Any
 
 from testbed.errors import ScenarioError
@@ -202,7 +204,18 @@ def with_methods_checked(plan: Plan) -> Plan:
             except ScenarioError as error:
                 where = scenario.where(f"methods.{number}")
                 raise ScenarioError(f"{where}: {error}", hint=error.hint) from error
+            except Exception as error:
+                where = scenario.where(f"methods.{number}")
+                words = f"{where}: {choice.label} does not work: {type(error).__name__}: {error}"
+                raise ScenarioError(words, hint=f"it happened in {_place_of(error, scenario.resolve('.'))}") from error
     return replace(plan, warnings=(*plan.warnings, *said))
+
+
+def _place_of(error: Exception, directory: pathlib.Path) -> str:
+    """file:line, of code beside the scenario if it was on the way: that is the user's own."""
+    frames = extract_tb(error.__traceback__)
+    own = [frame for frame in frames if pathlib.Path(frame.filename).parent == directory.resolve()]
+    return f"{(own or frames)[-1].filename}:{(own or frames)[-1].lineno}"
 
 
 def _restarts(scenario: Scenario) -> bool:

@@ -200,6 +200,8 @@ def _how_to_go_on(made: Plan, run: RunDirectory) -> str:
     from testbed.controller import incomplete
 
     done = len(made.cells) - len(incomplete(made, run))
+    if done == len(made.cells):
+        return f"all cells are done; testbed report {run.path} writes the report"
     return f"{done} of {len(made.cells)} cells are done; testbed up --resume {run.path} runs the rest"
 
 

@@ -81,6 +81,8 @@ def test_a_death_that_nobody_ordered_keeps_its_hint():
 
 
 def test_a_method_that_needs_everybody_is_said_to():
+    _, hint = explain("w2 was killed by SIGKILL", None, done=[KILLED], names=NAMES, workers=WORKERS, tolerant=True)
+    assert "too few were left to go on" in (hint or "")
     _, hint = explain(
         "w2 was killed by SIGKILL", None, done=[KILLED], names=NAMES, workers=WORKERS, needs_all="allreduce"
     )

@@ -308,3 +308,29 @@ def test_methods_that_need_everybody_are_warned_about():
     ]
     stops = plan(loads("workers: 3\nmethods: [allreduce]\n", "s.yaml"))
     assert not [w for w in with_methods_checked(stops).warnings if "without a worker" in w]
+
+
+BROKEN = """
+from dataclasses import dataclass
+from testbed.compressors import Codec, Compressor
+
+@dataclass(frozen=True)
+class Half(Compressor):
+    name = "half"
+
+    def bind(self, layout, seed):
+        return HalfCodec(layout, nbytes=2 * layout.numel)
+
+class HalfCodec(Codec):
+    def compress(self, x, step, out=None):
+        raise IndexError("one too few")
+"""
+
+
+def test_a_mistake_in_a_compressor_of_ones_own_is_told_with_its_place(tmp_path):
+    (tmp_path / "half.py").write_text(BROKEN)
+    (tmp_path / "own.yaml").write_text("workers: 4\nmethods: [{choco: {compressor: half.py:Half}}]\n")
+    made = plan(load(tmp_path / "own.yaml"))
+    with pytest.raises(ScenarioError, match=r"own.yaml:2: choco .*does not work: IndexError: one too few") as error:
+        with_methods_checked(made)
+    assert error.value.hint == f"it happened in {tmp_path}/half.py:14"

@@ -69,7 +69,7 @@ def command(*words: str) -> Cost:
     """What `testbed WORDS` costs, from start to end."""
     began = time.monotonic()
     quiet = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
-    arguments = [sys.executable, "-m", "testbed.cli", *words]
+    arguments = [sys.executable, "-P", "-m", "testbed.cli", *words]
     child = os.posix_spawn(sys.executable, arguments, os.environ, file_actions=quiet)
     _, status, usage = os.wait4(child, 0)
     if code := os.waitstatus_to_exitcode(status):

@@ -224,7 +224,8 @@ def uninterrupted() -> Iterator[None]:
 
 def _start_keeper(directory: Path, kind: str, lifeline: socket.socket) -> subprocess.Popen[bytes]:
     fd = lifeline.fileno()
-    command = [sys.executable, "-m", "testbed.network.keeper", str(directory), kind, str(fd)]
+    # -P: where the current directory holds one called testbed, such as a clone of it, that is not the package
+    command = [sys.executable, "-P", "-m", "testbed.network.keeper", str(directory), kind, str(fd)]
     with (directory / "keeper.log").open("wb") as log:
         return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[fd], start_new_session=True

@@ -39,7 +39,7 @@ WORKER_SYSCTLS = {
     "net.ipv4.tcp_slow_start_after_idle": "0",  # training is bursty
     "net.ipv4.tcp_no_metrics_save": "1",  # runs must not influence each other
 }
-MINIMUM_TCP_BUFFER = 4 << 20
+MINIMUM_TCP_BUFFER = 32 << 20  # up to which buffers grow if need be: links may become longer and faster later
 
 
 class Keeper:

@@ -20,6 +20,7 @@ from pyarrow import parquet
 
 from testbed.errors import StorageError
 from testbed.results.opened import Run
+from testbed.results.stored import reading
 from testbed.results.swept import TEXT
 
 STREAMED = ("metrics", "trace", "counters")
@@ -206,7 +207,9 @@ def _batches(run: Run, name: str) -> Iterator[Any]:
         file = run.directory.cell(row["cell"]) / name
         if row["cell"] not in run.raw or not file.is_file():
             continue
-        for batch in parquet.ParquetFile(file).iter_batches(ROWS):
+        with reading(file):
+            batches = parquet.ParquetFile(file).iter_batches(ROWS)
+        for batch in batches:
             known = {str(key): value for key, value in row.items() if key not in batch.schema.names}
             front = {key: pa.repeat(_scalar(value), batch.num_rows) for key, value in known.items()}
             own = {key: _plain(batch[key]) for key in batch.schema.names}

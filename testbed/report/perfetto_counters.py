@@ -9,6 +9,8 @@ from typing import Any
 
 import pandas as pd
 
+from testbed.results.stored import reading
+
 
 @dataclass(frozen=True)
 class Track:
@@ -83,7 +85,10 @@ def instants(file: Path, zero_ns: int, first: int, last: int) -> Iterator[tuple[
 
 
 def _read(file: Path) -> Any:
-    return pd.read_parquet(file) if file.is_file() else pd.DataFrame()
+    if not file.is_file():
+        return pd.DataFrame()
+    with reading(file):
+        return pd.read_parquet(file)
 
 
 def _wanted(kind: str, name: str, workers: Collection[str]) -> bool:

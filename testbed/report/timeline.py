@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from testbed.results.stored import read_table
+
 WIDTH = 1000.0  # units of the drawing
 ROW, BAR, STRIPE = 15.0, 9.0, 3.0  # a worker's row: what it does itself, and below it what travels meanwhile
 MOST_WORKERS = 16
@@ -101,9 +103,9 @@ _COLUMNS = ("kind", "worker", "start_ns", "end_ns")
 
 def _read(trace: Path) -> dict[str, NDArray[Any]]:
     """The columns needed, of the spans that are drawn."""
-    from pyarrow import compute, parquet
+    from pyarrow import compute
 
-    table = parquet.read_table(trace, columns=list(_COLUMNS))
+    table = read_table(trace, columns=list(_COLUMNS))
     drawn = compute.not_equal(table["kind"].cast("string"), "receive")
     table = table.filter(drawn)
     kinds = np.asarray(table["kind"].cast("string").to_pylist() if len(table) else [], dtype=object)

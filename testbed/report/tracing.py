@@ -15,6 +15,7 @@ from testbed.errors import ScenarioError
 from testbed.report.perfetto import Selection, write
 from testbed.results.opened import Run
 from testbed.results.rundir import RunDirectory
+from testbed.results.stored import reading
 from testbed.results.table import console_for_people
 
 MOST_LISTED = 20
@@ -65,7 +66,8 @@ def show(directory: RunDirectory, cells: Sequence[str]) -> None:
     for name in ("cell", "method", "setting", "spans"):
         table.add_column(name, justify="right" if name == "spans" else "left", overflow="fold")
     for row in run.cells[run.cells["cell"].isin(chosen(run, cells or ["*"]))].itertuples():
-        spans = parquet.read_metadata(run.directory.cell(str(row.cell)) / "trace.parquet").num_rows
+        with reading(file := run.directory.cell(str(row.cell)) / "trace.parquet"):
+            spans = parquet.read_metadata(file).num_rows
         table.add_row(escape(str(row.cell)), escape(str(row.method)), escape(str(row.setting)), str(spans))
     console.print(table)
     console.print("testbed trace RUN --cell ID --perfetto FILE.json.gz writes one", style="dim", highlight=False)

@@ -28,14 +28,14 @@ def digest(results: Sequence[JobResult], network: NetworkPlan, target: tuple[str
     """Means over workers; times on the training clock."""
     steps = results[0].steps
     seconds = max(result.seconds for result in results)
-    parts = _parts(results, steps)
-    sent = sum(sum(result.bytes_sent.values()) for result in results)
+    parts = _parts(results)
+    sent = sum(sum(result.bytes_sent.values()) / _own_steps(result) for result in results)
     return {
         "steps": steps,
         "seconds": seconds,
         "step_s": seconds / steps,
         "parts_s": {**parts, "other": max(0.0, seconds / steps - sum(parts.values()))},
-        "bytes_per_step": sent / steps / len(results),
+        "bytes_per_step": sent / len(results),
         "floor_s": _floor(results, network, steps),
         "final": _final(results),
         "target": _target(results, target),
@@ -64,10 +64,16 @@ def bytes_handed_over(result: JobResult, workers: int) -> int:
     )
 
 
-def _parts(results: Sequence[JobResult], steps: int) -> dict[str, float]:
+def _own_steps(result: JobResult) -> int:
+    """That this worker took part in: one that came back tells only of its last life."""
+    computed = result.spans[result.spans["kind"] == CODES["compute"]]
+    return result.steps - (int(computed["step"].min()) if len(computed) else 0)
+
+
+def _parts(results: Sequence[JobResult]) -> dict[str, float]:
     found: dict[str, float] = defaultdict(float)
     for result in results:
-        spans = result.spans
+        spans, steps = result.spans, _own_steps(result)
         lengths = spans["end_ns"] - spans["start_ns"]
         for part, kinds in PARTS.items():
             for kind in kinds:
@@ -85,7 +91,7 @@ def _floor(results: Sequence[JobResult], network: NetworkPlan, steps: int) -> fl
         reductions = max(_reductions(result) for result in results) or steps
         floor = reductions / steps * ring_floor(network, reduced / reductions * n / (2 * (n - 1)))
     messages = {
-        (result.rank, peer): count / steps
+        (result.rank, peer): count / _own_steps(result)
         for result in results
         for peer, count in result.bytes_sent.items()
         if peer != EVERYBODY and count

@@ -23,6 +23,7 @@ from testbed.results import swept
 from testbed.results.comparison import compare, method_label
 from testbed.results.rundir import RunDirectory
 from testbed.results.show import calibration, newest
+from testbed.results.stored import read_table, reading
 from testbed.results.verdict import Verdict, judge_goodput, judge_loss, judge_rtt, worst
 from testbed.scenario.read import read
 
@@ -165,7 +166,7 @@ class Run:
         file = self.directory.cell(cell) / "trace.parquet"
         if not file.is_file():
             raise StorageError(f"cell {cell} has no trace", hint="it is not done, or it failed before it began")
-        return parquet.read_table(file, columns=columns)
+        return read_table(file, columns=columns)
 
     @cached_property
     def time_by_kind(self) -> pd.DataFrame:
@@ -192,7 +193,7 @@ class Run:
         wanted = [("value", "mean"), ("time_s", "max"), ("bytes_sent", "mean")]
         tables = []
         for cell in self._with("metrics.parquet"):
-            table = parquet.read_table(self.directory.cell(cell) / "metrics.parquet")
+            table = read_table(self.directory.cell(cell) / "metrics.parquet")
             own = table.filter(pc.greater_equal(table["worker"], 0))
             other = table.filter(pc.invert(pc.is_in(table["metric"], pc.unique(own["metric"]))))
             found = own.group_by(["metric", "step"]).aggregate(wanted).to_pandas()
@@ -251,8 +252,9 @@ class Run:
         tables = []
         for cell in self._with(name):
             file = self.directory.cell(cell) / name
-            words = [word for word in WORDS if word in parquet.read_schema(file).names]
-            table = parquet.read_table(file, read_dictionary=words)
+            with reading(file):
+                words = [word for word in WORDS if word in parquet.read_schema(file).names]
+            table = read_table(file, read_dictionary=words)
             for column, value in {"cell": cell, **known.loc[cell]}.items():
                 if column not in table.column_names:
                     table = table.append_column(column, _repeated(value, table.num_rows))

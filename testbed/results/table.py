@@ -153,8 +153,13 @@ def _doubts(lines: Sequence[Line]) -> list[str]:
             groups.setdefault(re.sub(r"\d+", "#", reason), []).append((who, reason))
     told = []
     for group in groups.values():
-        others = len({who for who, _ in group}) - 1
-        told.append(f"{group[0][0]}{f' and {others} more' if others else ''}: {group[0][1]}")
+        (first, reason), others = group[0], len({who for who, _ in group}) - 1
+        if not others:
+            told.append(f"{first}: {reason}")
+        elif len({text for _, text in group}) == 1:
+            told.append(f"{first} and {others} more: {reason}")
+        else:
+            told.append(f"{first}: {reason} (alike, with other numbers: {others} more)")
     return told
 
 

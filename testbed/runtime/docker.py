@@ -21,6 +21,7 @@ from typing import Any
 
 from docker.errors import ImageNotFound
 
+import testbed
 from testbed.errors import MissingError, StorageError, TestbedError, TrainingError
 from testbed.network import state
 from testbed.network.handle import Handle, uninterrupted
@@ -91,6 +92,8 @@ class DockerRuntime(Runtime):
             raise
         directories = [*(hostimage.directories() if own else ()), Directory(str(place.run / "cells"), writable=True)]
         environment = {**ONE_THREAD}
+        if own:  # this testbed, however it was found here
+            environment["PYTHONPATH"] = str(Path(testbed.__file__).resolve().parent.parent)
         if (data := store.directory(place.data)).is_dir():
             directories.append(Directory(str(data.resolve())))
             environment["TESTBED_DATA"] = str(data.resolve())
@@ -133,8 +136,7 @@ class DockerRuntime(Runtime):
             readable, _, _ = select.select(waiting, [], [], LOOK_SECONDS)
             for member in readable:
                 if (theirs := member.become_ready()) is not None:
-                    if self._place.image != "host":
-                        check_same(self._place.image, identity(), theirs)
+                    check_same(self._place.image, identity(), theirs)
                     self._handle.call("adopt", worker=member.name, pid=member.pid)
                     waiting.remove(member)
             if not readable:
@@ -250,7 +252,8 @@ class DockerRuntime(Runtime):
 
         with ThreadPoolExecutor(AT_ONCE) as pool:
             list(pool.map(remove, self._members))
-        self._take_back()
+        with suppress(OSError):  # ends of others' making; what follows must be done
+            self._take_back()
         shutil.rmtree(self._folder, ignore_errors=True)
         self._client.close()
         if problems:  # the containers end by themselves, since nobody is at the other end of their sockets

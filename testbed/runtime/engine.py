@@ -68,7 +68,10 @@ def connect(seconds: float = ANSWER_SECONDS) -> DockerClient:
 
 def _local(where: str) -> str:
     """The path of an engine's socket; refused where the engine is elsewhere."""
-    parts = urlsplit(where)
+    try:
+        parts = urlsplit(where)
+    except ValueError as error:
+        raise MissingError(f"{where} is no address of a Docker engine", hint=f"such as {DEFAULT}") from error
     if parts.scheme != "unix":
         raise MissingError(
             f"the Docker engine at {where} may be on another machine, whose containers cannot be plugged in here",

@@ -148,9 +148,10 @@ class Member:
         if self._container is None:
             return
         if words := self.log():
-            log.parent.mkdir(exist_ok=True)
-            with log.open("a") as file:
-                file.write(words)
+            with suppress(OSError):  # a full disk: the container must go all the same
+                log.parent.mkdir(exist_ok=True)
+                with log.open("a") as file:
+                    file.write(words)
         container, self._container = self._container, None
         with speaking(f"remove the container {container.name}"), suppress(NotFound):
             container.remove(force=True, v=True)

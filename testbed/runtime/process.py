@@ -46,7 +46,7 @@ class ProcessRuntime(Runtime):
         self._control, theirs = socket.socketpair()
         with theirs, self._log.open("wb") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "testbed.runtime.nursery", str(theirs.fileno())],
+                [sys.executable, "-P", "-m", "testbed.runtime.nursery", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -66,6 +66,14 @@ def test_parts_add_up_to_the_time_of_a_step():
     assert sum(parts.values()) == pytest.approx(found["step_s"])
 
 
+def test_a_worker_that_came_back_counts_for_the_steps_it_was_there():
+    late = result(1, rows=ROWS[: len(STEP)], bytes_sent={0: 2000})
+    late.spans["step"] = 1
+    found = digest([result(0, rows=ROWS), late], NETWORK, None)
+    assert found["parts_s"]["compute"] == pytest.approx(0.040)
+    assert found["bytes_per_step"] == 2000
+
+
 def test_the_slowest_worker_sets_the_time_and_means_are_over_workers():
     found = digest([result(0, seconds=0.1), result(1, seconds=0.3, bytes_sent={0: 2000})], NETWORK, None)
     assert found["seconds"] == 0.3

@@ -67,7 +67,7 @@ def test_doubts_that_differ_only_in_numbers_are_told_once():
         for number, method in enumerate(("allreduce", "dpsgd", "choco"))
     ]
     lines = shown(busy, 150)
-    assert [line for line in lines if "idle" in line] == ["allreduce and 2 more: only 0% idle"]
+    assert [line for line in lines if "idle" in line] == ["allreduce: only 0% idle (alike, with other numbers: 2 more)"]
 
 
 def test_nothing_to_compare_yet():
