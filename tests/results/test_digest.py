@@ -67,8 +67,9 @@ def test_parts_add_up_to_the_time_of_a_step():
 
 
 def test_a_worker_that_came_back_counts_for_the_steps_it_was_there():
-    late = result(1, rows=ROWS[: len(STEP)], bytes_sent={0: 2000})
-    late.spans["step"] = 1
+    once = spans(*STEP).copy()
+    once["step"] = 1
+    late = result(1, spans=once, bytes_sent={0: 2000})
     found = digest([result(0, rows=ROWS), late], NETWORK, None)
     assert found["parts_s"]["compute"] == pytest.approx(0.040)
     assert found["bytes_per_step"] == 2000
