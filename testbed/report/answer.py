@@ -69,6 +69,11 @@ class Race:
         return tuple(entry for entry in self.entries if entry.low <= self.entries[0].high)
 
     @property
+    def undecided(self) -> bool:
+        """Whether a method has nothing but invalid runs: it might have led."""
+        return any(line.invalid and not line.runs for line in self.lines)
+
+    @property
     def baseline(self) -> Entry | None:
         return next((entry for entry in self.entries if entry.line.method == BASELINE), None)
 
@@ -94,7 +99,8 @@ def race(lines: Sequence[Line], setup: Setup) -> Race:
 def leaders(lines: Sequence[Line], setup: Setup) -> set[tuple[str, str]]:
     """(setting, method) of the fastest at each setting that is done, and of those that cannot be told from them."""
     races = _complete([race(some, setup) for some in _by_setting(lines).values()])
-    return {(entry.line.setting, entry.line.method) for one in races if one.entries for entry in one.leaders}
+    decided = [one for one in races if one.entries and not one.undecided]
+    return {(entry.line.setting, entry.line.method) for one in decided for entry in one.leaders}
 
 
 def _entry(line: Line, target: str | None, setup: Setup) -> Entry:
@@ -216,8 +222,11 @@ def _owner(name: str) -> str:
 def _of_many(races: Sequence[Race], setup: Setup) -> str:
     """The sentence for a sweep: who led how often, and by how much at most."""
     complete = _complete(races)
-    run = [race for race in complete if race.entries]
+    undecided = sum(race.undecided for race in complete)
+    run = [race for race in complete if race.entries and not race.undecided]
     where, number = f"On {setup.place}, ", f"{len(complete)} {setup.points}"
+    if not run and undecided:
+        return f"{where}none of {number} is decided: everywhere some method's emulation was invalid."
     if not run:
         return f"{where}no method reached {words.target(races[0].target or '')} at any of {number}."
     alone = Counter(race.leaders[0].name for race in run if len(race.leaders) == 1)
@@ -234,7 +243,10 @@ def _of_many(races: Sequence[Race], setup: Setup) -> str:
     baseline = words.method(BASELINE)
     if baseline not in order and any(line.method == BASELINE for race in run for line in race.lines):
         parts.append(f"{baseline} led at none")
-    if nobody := len(complete) - len(run):
+    if undecided:
+        are = "is" if undecided == 1 else "are"
+        parts.append(f"{undecided} {are} undecided, as some method's emulation was invalid")
+    if nobody := len(complete) - len(run) - undecided:
         parts.append(f"at {nobody} {'nobody got there' if run[0].target else 'there is no valid result'}")
     return "; ".join(parts) + _at_most(run) + "."
 

@@ -235,3 +235,14 @@ def test_the_sentence_has_one_end_and_one_beginning(method):
     assert told.startswith("On ")
     assert told.endswith(".")
     assert ".." not in told
+
+
+def test_nobody_leads_where_a_method_has_only_invalid_runs():
+    results = sweep({"allreduce": (4.0, 4.0), "choco": (1.0, 1.0)})
+    (alone,) = [one for one in results if one["method"] == "choco" and one["setting"] == results[0]["setting"]]
+    alone["verdict"] = {"grade": "invalid", "reasons": ["the links were not what was asked for"]}
+    told = says(*results)
+    assert "choco had the shortest steps at 1 of 2" in told
+    assert "1 is undecided, as some method's emulation was invalid" in told
+    assert "all-reduce led at none" in told
+    assert {method for _, method in leaders(compare(results), RING)} == {"choco"}
