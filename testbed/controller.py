@@ -315,7 +315,7 @@ class Controller:
         verdict = worst(
             [
                 self._calibration,
-                judge_load(_median(sampler.idle), _median(sampler.box_share)),
+                judge_load(_median(sampler.idle), _median(sampler.box_share), _median(sampler.stolen)),
                 *(judge_bytes(name, count, ports[name]) for name, count in sent.items()),
                 self._check_after(),
             ]

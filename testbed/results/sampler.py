@@ -18,9 +18,10 @@ class Sampler:
 
     rows: list[tuple[float, str, str, str, float]] = field(default_factory=list)
     idle: list[float] = field(default_factory=list)  # share of the processors, between two samples
+    stolen: list[float] = field(default_factory=list)  # share that a hypervisor gave to others meanwhile
     box_share: list[float] = field(default_factory=list)  # of one processor
     _looks: int = 0
-    _last: tuple[float, float, float, float] | None = None  # time, idle, total, box seconds
+    _last: tuple[float, float, float, float, float] | None = None  # time, idle, total, box seconds, stolen
 
     def take(self, counters: dict[str, Any], pids: Sequence[int], names: Sequence[str]) -> None:
         """One sample from the network's counters and from /proc."""
@@ -38,13 +39,15 @@ class Sampler:
         self._processors(now, float(counters["box_cpu_seconds"]))
 
     def _processors(self, now: float, box: float) -> None:
-        idle, total = _cpu_times()
+        idle, stolen, total = _cpu_times()
         if self._last and now > self._last[0] and total > self._last[2]:
             self.idle.append((idle - self._last[1]) / (total - self._last[2]))
             self.box_share.append((box - self._last[3]) / (now - self._last[0]))
+            self.stolen.append((stolen - self._last[4]) / (total - self._last[2]))
             self.rows.append((now, "host", "processors", "idle", self.idle[-1]))
+            self.rows.append((now, "host", "processors", "stolen", self.stolen[-1]))
             self.rows.append((now, "host", "box", "share", self.box_share[-1]))
-        self._last = (now, idle, total, box)
+        self._last = (now, idle, total, box, stolen)
 
     def write(self, path: Path) -> None:
         import pyarrow as pa
@@ -56,9 +59,10 @@ class Sampler:
         parquet.write_table(table, path)
 
 
-def _cpu_times() -> tuple[float, float]:
+def _cpu_times() -> tuple[float, float, float]:
+    """Idle, stolen by a hypervisor, and all there was, since the machine started."""
     fields = [float(part) for part in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-    return fields[3] + fields[4], sum(fields)
+    return fields[3] + fields[4], fields[7], sum(fields)
 
 
 def _process(pid: int) -> dict[str, float]:

@@ -66,15 +66,19 @@ def judge_loss(where: str, asked: float, measured: float | None, packets: int) -
 
 
 IDLE_SUSPECT = 0.10  # share of the processors left over; below it workers wait for each other's cores
+STOLEN_SUSPECT = 0.05  # of all processors, by whoever else is on the same machine
 BOX_SUSPECT, BOX_INVALID = 0.80, 0.95  # of one processor: the guest has no more
 BYTES_RELATIVE = 0.03
 
 
-def judge_load(idle: float | None, box_share: float | None) -> Verdict:
+def judge_load(idle: float | None, box_share: float | None, stolen: float | None = None) -> Verdict:
     """Whether the machine was too busy to emulate (medians over the cell)."""
     verdicts = []
     if idle is not None and idle < IDLE_SUSPECT:
         verdicts.append(Verdict("suspect", (f"the processors were only {idle:.0%} idle: workers waited for cores",)))
+    if stolen is not None and stolen > STOLEN_SUSPECT:
+        words = f"this virtual machine was denied {stolen:.0%} of its processors: links and workers were late"
+        verdicts.append(Verdict("suspect", (words,)))
     if box_share is not None and box_share > BOX_SUSPECT:
         grade: Grade = "invalid" if box_share > BOX_INVALID else "suspect"
         verdicts.append(Verdict(grade, (f"the box used {box_share:.0%} of a processor: links were slower than asked",)))

@@ -88,3 +88,10 @@ def test_the_worst_grade_with_all_reasons():
     found = worst([Verdict("suspect", ("a",)), Verdict("faithful"), Verdict("invalid", ("b", "c")), Verdict("suspect")])
     assert found == Verdict("invalid", ("a", "b", "c"))
     assert worst([]) == Verdict("faithful")
+
+
+def test_a_machine_that_others_use_as_well_is_suspect():
+    assert judge_load(0.5, 0.2, 0.02).grade == "faithful"
+    verdict = judge_load(0.5, 0.2, 0.19)
+    assert verdict.grade == "suspect"
+    assert verdict.reasons == ("this virtual machine was denied 19% of its processors: links and workers were late",)
