@@ -85,24 +85,30 @@ def spread(
     wanted: Sequence[float], heights: Sequence[float], spans: Sequence[tuple[float, float]], low: float, high: float
 ) -> list[float]:
     """Vertical centres near the wanted ones, so that names that overlap sideways do not overlap. Pure."""
-    got = list(wanted)
-    for _ in range(200):
-        moved = False
-        order = sorted(range(len(got)), key=lambda index: (got[index], index))
-        for place, lower in enumerate(order):
-            for upper in order[place + 1 :]:
-                beside = spans[lower][1] <= spans[upper][0] or spans[upper][1] <= spans[lower][0]
-                lack = (heights[lower] + heights[upper]) / 2 + GAP - (got[upper] - got[lower])
-                if not beside and lack > 0.01:
-                    got[lower] -= lack / 2
-                    got[upper] += lack / 2
-                    moved = True
-        for index, height in enumerate(heights):
-            inside = min(max(got[index], low + height / 2), max(high - height / 2, low + height / 2))
-            got[index] = inside
-        if not moved:
-            break
-    return got
+    order = sorted(range(len(wanted)), key=lambda index: (wanted[index], index))
+    bottoms = [low + height / 2 for height in heights]
+    tops = [max(high - height / 2, bottom) for height, bottom in zip(heights, bottoms, strict=True)]
+    apart: list[list[tuple[int, float]]] = [[] for _ in wanted]  # for each: those below that it must clear, by how much
+    for place, upper in enumerate(order):
+        for lower in order[:place]:
+            if spans[lower][0] < spans[upper][1] and spans[upper][0] < spans[lower][1]:
+                apart[upper].append((lower, (heights[lower] + heights[upper]) / 2 + GAP))
+
+    def raised(got: list[float]) -> list[float]:
+        for upper in order:
+            got[upper] = max(got[upper], bottoms[upper], *(got[lower] + by for lower, by in apart[upper]))
+        return got
+
+    def lowered(got: list[float]) -> list[float]:
+        for upper in reversed(order):
+            got[upper] = min(got[upper], tops[upper])
+            for lower, by in apart[upper]:
+                got[lower] = min(got[lower], got[upper] - by)
+        return got
+
+    # Either is a solution where there is room; so is what lies in the midst of them, and it moves both sides alike.
+    both = zip(lowered(raised(list(wanted))), raised(lowered(list(wanted))), bottoms, tops, strict=True)
+    return [min(max((one + other) / 2, bottom), top) for one, other, bottom, top in both]
 
 
 def legend(made: Figure, handles: Sequence[tuple[str, Artist]]) -> None:
