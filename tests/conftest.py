@@ -1,9 +1,17 @@
 """For all tests: one thread per process, before torch is imported. Tests fork workers, which a process must not do once
-it has a pool of threads, and share two cores with each other."""
+it has a pool of threads, and share two cores with each other.
+
+Examples that Hypothesis makes up are the same in every run; HYPOTHESIS_PROFILE=explore looks for new ones."""
 
 import os
 
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ[name] = "1"
+
+from hypothesis import settings  # noqa: E402
+
+settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
+settings.register_profile("explore", max_examples=3000, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 from engine import engine  # noqa: E402, F401  # a fixture, for all
