@@ -10,16 +10,12 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
-from hypothesis import settings
 
 from testbed.tasks import convert, datasets
 from testbed.tasks.convert import Converted
 from testbed.tasks.datasets import Dataset
 from testbed.tasks.fetch import fetch
 from testbed.tasks.sources import Source
-
-settings.register_profile("unhurried", deadline=None)  # a busy machine is no failure
-settings.load_profile("unhurried")
 
 
 @dataclass(frozen=True)
