@@ -8,6 +8,9 @@ other along the ring and then copied, so it is bit-identical on every worker.
 The direction is cut into `segments`, each with a ring of its own; every second one runs backwards. Both directions of
 each link are used, and while one segment's message travels another's is sent: a round costs the longer of latency and
 transmission instead of their sum. Small models use fewer segments: below `SMALLEST` a message is all latency.
+
+A channel asks for its next message one round ahead. Where links differ that is not enough: a worker behind a long link
+would ask so late that every round waited for that link's round trip. So a ring takes turns over `AHEAD` channels.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from testbed.methods.checkpoint import TRANSIENT
 from testbed.methods.shards import Shard, shards
 
 SMALLEST = 4096  # floats in a message
+AHEAD = 8  # rounds; each holds two messages' memory
 
 
 @dataclass(frozen=True)
@@ -31,12 +35,15 @@ class Segment:
     """A ring of its own for a part of the flat buffer."""
 
     shards: tuple[Shard, ...]
-    channel: Channel
+    channels: tuple[Channel, ...]  # round by round
     forward: int  # +1 or −1: which neighbour it sends to
 
     def outgoing(self, rank: int, hop: int) -> Shard:
         """The shard that `rank` hands on in this round, 0 … 2(n−1)−1; it received it in the round before."""
         return self.shards[(rank - self.forward * hop) % len(self.shards)]
+
+    def channel(self, hop: int) -> Channel:
+        return self.channels[hop % len(self.channels)]
 
 
 @dataclass
@@ -66,11 +73,11 @@ class Ring(Method):
     def step(self, peer: Peer, state: State) -> None:
         state.total[: peer.x.numel()] = peer.direction()
         for segment in state.segments:
-            segment.channel.send(segment.outgoing(peer.rank, 0).of(state.total).view(torch.uint8))
+            segment.channel(0).send(segment.outgoing(peer.rank, 0).of(state.total).view(torch.uint8))
         hops = 2 * (peer.size - 1)
         for hop in range(hops):
             for segment in state.segments:
-                (message,) = segment.channel.receive().values()
+                (message,) = segment.channel(hop).receive().values()
                 with peer.span("mix"):
                     shard = segment.outgoing(peer.rank, hop + 1).of(state.total)
                     arrived = message.view(torch.float32)[: shard.numel()]
@@ -79,16 +86,19 @@ class Ring(Method):
                     else:
                         shard.copy_(arrived)
                 if hop + 1 < hops:
-                    segment.channel.send(shard.view(torch.uint8))
+                    segment.channel(hop + 1).send(shard.view(torch.uint8))
         with peer.span("update"):
             peer.x.add_(state.total[: peer.x.numel()], alpha=-peer.lr / peer.size)
 
 
 def _segment(peer: Peer, part: Shard, forward: int) -> Segment:
     parts = shards(part.start, part.stop, peer.size)
-    channel = peer.channel(
-        4 * max(shard.stop - shard.start for shard in parts),
-        targets=[(peer.rank + forward) % peer.size],
-        sources=[(peer.rank - forward) % peer.size],
+    channels = tuple(
+        peer.channel(
+            4 * max(shard.stop - shard.start for shard in parts),
+            targets=[(peer.rank + forward) % peer.size],
+            sources=[(peer.rank - forward) % peer.size],
+        )
+        for _ in range(min(AHEAD, 2 * (peer.size - 1)))
     )
-    return Segment(parts, channel, forward)
+    return Segment(parts, channels, forward)
