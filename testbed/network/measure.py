@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from testbed.errors import NetworkError
 from testbed.network.namespaces import inside
@@ -25,6 +26,7 @@ ECHO_WIRE = ECHO_BYTES + 8 + 20 + 14  # with UDP, IP and Ethernet headers
 PERIOD = 1 << 18
 PATTERN = memoryview(random.Random(1).randbytes(PERIOD) * 2)  # so that a slice of a period begins anywhere in it
 UDP_HEADERS = 28  # with IP
+SLICE = 30  # packets, whose rate can be told
 SO_RCVBUFFORCE = 33  # beyond what ordinary users may have
 
 
@@ -233,7 +235,7 @@ class Train:
 
     sent: int
     received: int
-    rate: float  # bit/s on the wire between the first and the last arrival
+    rate: float  # bit/s on the wire, as packets arrived: the median of equal parts, as the sender may have been held up
 
     @property
     def loss(self) -> float:
@@ -269,8 +271,16 @@ def udp_train(source: End, target: End, rate: float, packets: int, drain: float 
             loop.serve(0)  # also where there is no time to wait: what is not fetched would seem lost
             loop.run_until(min(due, time.monotonic() + 0.01))
         loop.run_until(time.monotonic() + drain)
-    span = arrivals[-1] - arrivals[0] if len(arrivals) > 1 else 0.0
-    return Train(sent, len(arrivals), 8 * wire * (len(arrivals) - 1) / span if span else 0.0)
+    return Train(sent, len(arrivals), 8 * wire * pace(arrivals))
+
+
+def pace(arrivals: Sequence[float]) -> float:
+    """Packets per second: the median of up to five parts of at least SLICE packets each. Pure."""
+    last = len(arrivals) - 1
+    parts = min(5, max(1, last // SLICE))
+    marks = [last * part // parts for part in range(parts + 1)]
+    spans = [(end - begin, arrivals[end] - arrivals[begin]) for begin, end in pairwise(marks)] if last > 0 else []
+    return statistics.median([count / seconds if seconds else 0.0 for count, seconds in spans] or [0.0])
 
 
 def _count(receiver: socket.socket, arrivals: list[float]) -> None:

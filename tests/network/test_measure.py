@@ -154,3 +154,11 @@ def test_a_stream_s_bytes_are_interpolated_at_the_ends_of_the_window() -> None:
 def test_the_loss_of_a_train() -> None:
     assert Train(100, 75, 1.0).loss == 0.25
     assert Train(0, 0, 0.0).loss == 0.0
+
+
+def test_a_train_that_was_held_up_once_does_not_seem_slow() -> None:
+    times = [n / 1000 for n in range(200)] + [0.3 + n / 1000 for n in range(200, 300)]
+    assert measure.pace(times) == pytest.approx(1000)
+    assert measure.pace([n / 1000 for n in range(20)]) == pytest.approx(1000)
+    assert measure.pace([1.0, 1.5]) == 2
+    assert measure.pace([1.0]) == measure.pace([]) == measure.pace([2.0, 2.0]) == 0
