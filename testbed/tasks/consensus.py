@@ -21,7 +21,7 @@ from testbed.tasks.quadratic import Holder
 
 @dataclass(frozen=True)
 class Consensus:
-    """The options of a consensus task."""
+    """No training: each worker starts from a matrix of its own, and gossip alone must average them."""
 
     name: ClassVar[str] = "consensus"
 

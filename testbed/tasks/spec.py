@@ -51,6 +51,10 @@ def resolve(spec: Any) -> TaskSpec:
     if not isinstance(spec, Mapping):
         raise ScenarioError(f"task: a name ({', '.join(NAMES)}) or {{model: …, data: …}}, not {spec!r}")
     given = {key: value for key, value in spec.items() if value is not None}
+    if isinstance(named := given.get("model"), Mapping):  # as scenarios write it: {resnet20: {norm: batch}}
+        if len(named) != 1 or not isinstance(options := next(iter(named.values())) or {}, Mapping):
+            raise ScenarioError(f"task: model: a name or {{name: {{options}}}}, not {dict(named)!r}")
+        given = {**given, **options, "model": next(iter(named))}
     kind, data = _kind(given.pop("model", None), given.pop("data", None))
     own = [field.name for field in fields(kind)]
     common = [field.name for field in fields(Feeding)] if data else []
@@ -109,8 +113,8 @@ def _kind(model: Any, data: Any) -> tuple[Any, str | None]:
         model = model or USUAL_MODEL[data]
     if model is None:
         raise ScenarioError(f"task: needs a model ({', '.join(MODELS)}) or data ({', '.join(datasets.ALL)})")
-    if model not in MODELS:
-        raise unknown("model", model, MODELS)
+    if not isinstance(model, str) or model not in MODELS:
+        raise unknown("model", str(model), MODELS)
     kind = MODELS[model]
     if model in WITHOUT_DATA:
         if data is not None:

@@ -24,6 +24,8 @@ def test_the_scenarios_example() -> None:
     spec = resolve({"model": "resnet20", "data": "cifar10", "batch": 32, "split": {"dirichlet": 0.5}, "norm": "batch"})
     assert spec.model == ResNet20(norm="batch")
     assert (spec.data, spec.feeding.batch, spec.feeding.split) == ("cifar10", 32, {"dirichlet": 0.5})
+    assert resolve({"model": {"resnet20": {"norm": "batch"}}}) == resolve({"model": "resnet20", "norm": "batch"})
+    assert resolve({"model": {"mlp": None}, "batch": 8}) == resolve({"model": "mlp", "batch": 8})
 
 
 def test_model_and_data_follow_from_each_other() -> None:
@@ -47,6 +49,9 @@ def test_a_split_without_value_may_be_written_as_a_mapping() -> None:
         (7, "task: a name"),
         ({}, "needs a model"),
         ({"model": "resnet2"}, "unknown model 'resnet2'.*did you mean resnet20"),
+        ({"model": [1]}, "unknown model"),
+        ({"model": {"mlp": {}, "cnn": {}}}, "model: a name or {name: {options}}"),
+        ({"model": {"mlp": 3}}, "model: a name or {name: {options}}"),
         ({"data": "cifr10"}, "unknown data set 'cifr10'.*did you mean cifar10"),
         ({"model": "mlp", "bach": 3}, "unknown key of a task with model mlp 'bach'.*did you mean batch"),
         ({"model": "mlp", "norm": "group"}, "unknown key"),

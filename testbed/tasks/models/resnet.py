@@ -48,7 +48,7 @@ class Block(nn.Module):
 
 @dataclass(frozen=True)
 class ResNet20(ImageModel):
-    """Three stages of three blocks."""
+    """Twenty layers in three stages of three blocks; 272 474 parameters at width 16."""
 
     name: ClassVar[str] = "resnet20"
     data: ClassVar[str] = "cifar10"
