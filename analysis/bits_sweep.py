@@ -11,7 +11,7 @@ from testbed.results.opened import Run
 def draw(run: Run) -> Figure:
     """From methods that were run with several compressors that round each number."""
     reading.learned(run)
-    rows = reading.worked(run).copy()
+    rows = reading.trained(run).copy()
     rows["bits"] = [options.bits(given) for given in rows["options"]]
     rows["line"] = rows["family"]
     rows = rows[rows["bits"].notna()]

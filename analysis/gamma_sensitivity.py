@@ -11,7 +11,7 @@ from testbed.results.opened import Run
 def draw(run: Run) -> Figure:
     """From methods that were run with several γ, given or chosen by themselves."""
     reading.learned(run)
-    rows = reading.worked(run).copy()
+    rows = reading.trained(run).copy()
     pairs = zip(rows["options"], rows["decided"], strict=True)
     rows["gamma"] = [options.gamma(given, decided) for given, decided in pairs]
     names = zip(rows["family"], rows["options"], strict=True)

@@ -2,41 +2,51 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 
 from analysis import reading
-from testbed.results.comparison import BASELINE
+from testbed.results.comparison import BASELINE, compare
 from testbed.results.opened import Run
 
 
 def table(run: Run) -> pd.DataFrame:
     """A row per network and method. Accuracy and loss: mean ± standard deviation over seeds, from whichever networks
-    they were trained on. A target that was not reached is never a number; invalid cells are left out and counted."""
-    seeds = reading.worked(run).drop_duplicates(["method", "seed"])
+    they were trained on. A target that was not reached is never a number; invalid cells are left out and counted, and
+    so are those that diverged: where all did, that is told instead of an accuracy and a time."""
+    seeds = reading.trained(run).drop_duplicates(["method", "seed"])
     lines = run.compare()
     steps = reading.steps_per_epoch(run)
     stock = lines[lines["method"] == BASELINE].set_index("setting")["bytes_per_step"]
+    goals = lines.dropna(subset="target").groupby("setting")["target"].first()
     made = []
-    for line in lines.to_dict("records"):
+    for line, told in zip(lines.to_dict("records"), _divergences(run), strict=True):
         own = seeds[seeds["method"] == line["method"]]
         row = {"network": reading.pretty(line["setting"]), "method": line["method"]}
         if run.learns:
-            row["accuracy"] = _spread(own, "test_accuracy", "{:.1%}")
-            row["loss"] = _spread(own, "test_loss", "{:.3f}")
+            row["accuracy"] = _spread(own, "test_accuracy", "{:.1%}") or told
+            row["loss"] = _spread(own, "test_loss", "{:.3f}") or told
         row["kB per step"] = _number(line["bytes_per_step"], 1e-3)
         row["× fewer bytes"] = _number(stock.get(line["setting"]), 1 / (line["bytes_per_step"] or float("nan")))
         row["s per epoch" if steps else "s per step"] = _number(line["step_s"], steps or 1)
-        if line["target"]:
-            row[f"s to {line['target']}"] = _number(line["target_s"]) or ("not reached" if line["runs"] else None)
+        if goal := goals.get(line["setting"]):
+            row[f"s to {goal}"] = _number(line["target_s"]) or ("not reached" if line["runs"] else told)
         row["× all-reduce"] = _number(line["speedup"])
-        row["doubt"] = _doubt(line["verdict"], int(line["invalid"]), int(line["failed"]))
+        row["doubt"] = _doubt(line)
         made.append(row)
     return pd.DataFrame(made).dropna(axis="columns", how="all")
 
 
-def _doubt(verdict: str, invalid: int, failed: int) -> str | None:
-    words = [f"{count} {name}" for name, count in (("invalid", invalid), ("failed", failed)) if count]
-    return ", ".join([*words, *(["suspect"] if verdict == "suspect" else [])]) or None
+def _divergences(run: Run) -> list[str | None]:
+    """Of each line whose training diverged in every repeat: where."""
+    return [None if line.runs else line.divergence or None for line in compare(list(run.raw.values()))]
+
+
+def _doubt(line: dict[Any, Any]) -> str | None:
+    counts = [(name, int(line[name])) for name in ("invalid", "failed", "diverged")]
+    words = [f"{count} {name}" for name, count in counts if count]
+    return ", ".join([*words, *(["suspect"] if line["verdict"] == "suspect" else [])]) or None
 
 
 def _spread(rows: pd.DataFrame, column: str, form: str) -> str | None:

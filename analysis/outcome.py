@@ -21,8 +21,9 @@ WORDS = dict(zip(METRICS, ("accuracy at the end", "loss at the end", "training l
 
 
 def draw(run: Run, rows: pd.DataFrame, x: str, words: str, *, falling: bool = False) -> Figure:
-    """`rows` are cells with `x` and `line`: what is varied, and of what. The network does not touch the maths, so cells
-    on all networks count, each seed once. `falling`: the smaller x, the worse."""
+    """`rows` are cells with `x` and `line`: what is varied, and of what; those that diverged have no numbers and are
+    told. The network does not touch the maths, so cells on all networks count, each seed once. `falling`: the smaller
+    x, the worse."""
     metric = next((name for name in METRICS if name in rows and rows[name].notna().any()), None)
     if metric is None:
         raise reading.LackingError(f"{run.name}: no cell recorded a loss or an accuracy")
@@ -33,9 +34,10 @@ def draw(run: Run, rows: pd.DataFrame, x: str, words: str, *, falling: bool = Fa
     ends, lost = [], []
     for line, some in rows.groupby("line", sort=False):
         table = some.groupby(x)[metric].agg(["mean", "min", "max"])
-        diverged = ~np.isfinite(table["mean"].astype(float))
-        lost += [f"{line} at {value:g}" for value in table.index[diverged]]
-        table = table[~diverged]
+        for value, own in some.groupby(x)[metric]:
+            if diverged := int((~np.isfinite(own.astype(float))).sum()):
+                lost.append(f"{line} at {value:g}" + (f" ({diverged} of {len(own)})" if len(own) > 1 else ""))
+        table = table[np.isfinite(table["mean"].astype(float))]
         if len(table):
             ends.append(_line(axes, table, str(line), looks[str(line)], -1 if not falling else 0))
     reference = run.results[run.results["method"] == BASELINE]

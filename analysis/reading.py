@@ -28,12 +28,25 @@ class LackingError(ScenarioError):
     """The run does not hold what a figure or table shows."""
 
 
-def worked(run: Run) -> pd.DataFrame:
-    """Results of cells that did not fail; the network does not touch what they learned. LackingError where there is
-    none."""
+def trained(run: Run) -> pd.DataFrame:
+    """Results of cells that did not fail; the network does not touch what they learned. Those that diverged are among
+    them: they have no numbers, but that they did is a result. LackingError where there is none."""
     found = run.results[run.results["verdict"] != "failed"] if len(run.results) else run.results
+    if found.empty and len(run.results):
+        many = "the only cell that was run" if len(run.results) == 1 else f"each of the {len(run.results)} cells run"
+        why = run.results["error"].iloc[0]
+        raise LackingError(f"{run.name}: {many} failed: {why}", hint=f"testbed logs {run.path} shows what workers said")
     if found.empty:
         raise LackingError(f"{run.name}: no cell is done yet", hint=f"testbed up --resume {run.path} runs them")
+    return found
+
+
+def worked(run: Run) -> pd.DataFrame:
+    """Of these, those that trained to the end. LackingError where there is none."""
+    found = trained(run)
+    found = found[found["verdict"] != "diverged"]
+    if found.empty:
+        raise LackingError(f"{run.name}: every training diverged", hint="testbed show says at which step")
     return found
 
 
@@ -48,7 +61,7 @@ def good(run: Run) -> pd.DataFrame:
 
 def left_out(run: Run) -> str:
     """How many cells a figure does not show, in words."""
-    counts = {grade: int((run.results["verdict"] == grade).sum()) for grade in ("invalid", "failed")}
+    counts = {grade: int((run.results["verdict"] == grade).sum()) for grade in ("invalid", "failed", "diverged")}
     words = " and ".join(f"{count} {grade}" for grade, count in counts.items() if count)
     return f"left out: {words} {'cell' if sum(counts.values()) == 1 else 'cells'}" if words else ""
 
@@ -145,7 +158,7 @@ def _checked(out: Path | None, name: str, is_table: bool) -> Path | None:
 def _write(made: Figure | pd.DataFrame, target: Path | None) -> None:
     if target is None:
         assert isinstance(made, pd.DataFrame)
-        click.echo(made.to_string(index=False))
+        click.echo(made.to_string(index=False, na_rep="–"))
         return
     try:
         if isinstance(made, Figure):

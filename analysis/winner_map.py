@@ -86,7 +86,7 @@ def _leaders(run: Run) -> set[tuple[str, str]]:
 
 def winner(rows: pd.DataFrame, measure: str) -> Win | None:
     """Among the lines of one setting. Pure."""
-    timed = rows[rows[measure].notna()]
+    timed = rows[rows[measure].notna() & (rows["diverged"] == 0)]
     if timed.empty:
         return None
     best = timed.sort_values(measure, kind="stable").iloc[0]

@@ -24,6 +24,7 @@ from testbed.rejoins import Rejoins
 from testbed.results.digest import bytes_handed_over, digest
 from testbed.results.rundir import RunDirectory, environment
 from testbed.results.sampler import Sampler
+from testbed.results.status import status
 from testbed.results.verdict import Verdict, judge_bytes, judge_load, worst
 from testbed.runtime import choice as runtimes
 from testbed.runtime.base import Outcome, Place, Runtime
@@ -31,7 +32,7 @@ from testbed.runtime.gpus import Assigned
 from testbed.worker.job import Job
 from testbed.worker.lost import Lost
 from testbed.worker.progress import Progress, Where
-from testbed.worker.result import JobResult, merge_traces, write_tables
+from testbed.worker.result import JobResult, merge_unfinished, write_tables
 
 SAMPLE_SECONDS = 0.2
 SAMPLING_SECONDS = 0.03  # a sample takes a moment: none so shortly before an event
@@ -204,7 +205,7 @@ class Controller:
         sampler.rows += director.counters()
         after = self.up.handle.counters()
         if outcome.storage:
-            raise StorageError(outcome.error or "", hint="make room there")
+            raise StorageError(outcome.error or "", hint=outcome.hint)
         with self.directory.writing():
             sampler.write(directory / "counters.parquet")
         if outcome.error is None:
@@ -217,7 +218,7 @@ class Controller:
             result["warnings"] += losses.warnings(lost.ranks(), names, self.plan.points[cell.point].gossip)
             result["warnings"] += [one["text"] for one in (*result["lost"], *result["rejoined"])]
         else:
-            result = self._failed(cell, outcome, progress, director)
+            result = self._ended_early(cell, outcome, progress, director, sampler)
         Lost(directory).clear()
         result["events"], result["patience_s"] = director.record, waits
         result["backend"] = todo[0].backend
@@ -247,12 +248,14 @@ class Controller:
         gossip = self.plan.points[cell.point].gossip
         return Rejoins(todo, gossip, progress, Lost(Path(todo[0].directory)), restart)
 
-    def _failed(self, cell: Cell, outcome: Outcome, progress: Progress, director: Director) -> dict[str, Any]:
-        """What there is to say of a cell that failed; what is of no use to anybody is removed."""
+    def _ended_early(
+        self, cell: Cell, outcome: Outcome, progress: Progress, director: Director, sampler: Sampler
+    ) -> dict[str, Any]:
+        """What there is to say of a cell that failed or diverged; what is of no use to anybody is removed."""
         directory = self.directory.cell(cell.id)
         with self.directory.writing():
-            merge_traces(directory)
-        for path in (*directory.glob("worker.*.npz"), *directory.glob("worker.*.part")):
+            merge_unfinished(directory)
+        for path in (*directory.glob("worker.*.npz"), *directory.glob("*.part")):
             path.unlink()
         names = [worker.name for worker in self.up.network.workers]
         scenario, needs_all = self.plan.variants[cell.variant], None
@@ -267,12 +270,14 @@ class Controller:
             needs_all=needs_all,
             tolerant=scenario.on_failure == "continue",
         )
+        emulation = worst([self._calibration, _load(sampler)]) if outcome.diverged else Verdict("invalid", (error,))
         return {
             "error": error,
             "hint": hint,
+            "diverged": outcome.diverged,  # None: it failed
             "reached": max(0, min(where.step for where in progress.all())),  # steps that all workers have done
             "warnings": [],
-            "verdict": asdict(Verdict("invalid", (error,))),
+            "verdict": asdict(emulation),
         }
 
     def _watch(self, cell: Cell, progress: Progress, sampler: Sampler, director: Director, deadline: float) -> Outcome:
@@ -315,7 +320,7 @@ class Controller:
         verdict = worst(
             [
                 self._calibration,
-                judge_load(_median(sampler.idle), _median(sampler.box_share), _median(sampler.stolen)),
+                _load(sampler),
                 *(judge_bytes(name, count, ports[name]) for name, count in sent.items()),
                 self._check_after(),
             ]
@@ -354,15 +359,18 @@ def _payload(before: Sequence[int], after: Sequence[int]) -> int:
     return count - HEADERS * packets
 
 
+def _load(sampler: Sampler) -> Verdict:
+    return judge_load(_median(sampler.idle), _median(sampler.box_share), _median(sampler.stolen))
+
+
 def _median(values: Sequence[float]) -> float | None:
     return statistics.median(values) if values else None
 
 
 def incomplete(plan: Plan, run: RunDirectory) -> list[Cell]:
-    """The cells that have no result, or failed."""
-    return [
-        cell for cell in plan.cells if (run.read_json(f"cells/{cell.id}/result.json") or {"error": "none"})["error"]
-    ]
+    """The cells that have no result, or failed. One that diverged would diverge again."""
+    none = {"error": "it has none"}
+    return [cell for cell in plan.cells if status(run.read_json(f"cells/{cell.id}/result.json", none)) == "failed"]
 
 
 def describe_cells(plan: Plan) -> list[dict[str, Any]]:

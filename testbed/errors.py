@@ -1,6 +1,7 @@
 """Errors for people: what happened, where, what to do next. The command line prints them and exits with their code."""
 
 import errno
+import os
 
 
 class TestbedError(Exception):
@@ -19,6 +20,16 @@ class StorageError(TestbedError):
 
     full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # what only a disk says
     closed = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT)  # of a file of the run, this means the same
+
+    @classmethod
+    def of(cls, place: object, refusal: OSError) -> "StorageError":
+        """What the disk said, and what helps against it."""
+        hint = "make room there"
+        if refusal.errno in cls.closed:
+            hint = "make it writable, or go on with a copy of the run in another place"
+        if refusal.errno == errno.EIO:
+            hint = "the disk is broken: dmesg says more"
+        return cls(f"cannot write to {place}: {os.strerror(refusal.errno or 0)}", hint=hint)
 
 
 class ScenarioError(TestbedError):
@@ -43,3 +54,12 @@ class TrainingError(TestbedError):
     """A worker or a method could not go on."""
 
     exit_code = 5
+
+
+class DivergedError(TrainingError):
+    """A model holds NaN or Inf. Of one training that is a failure; of a comparison it is something it has found."""
+
+    def __init__(self, message: str, *, hint: str | None = None, step: int = 0, worker: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.step = step
+        self.worker = worker  # that saw it first; empty: not said yet

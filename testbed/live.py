@@ -17,6 +17,7 @@ from rich.text import Text
 from testbed.network.calibrate import Calibration
 from testbed.network.probe import Choice
 from testbed.plan import Cell, NetworkPlan
+from testbed.results.status import status
 from testbed.results.table import STYLES, console_for_people
 from testbed.worker.progress import Where
 
@@ -60,7 +61,8 @@ class PlainView:
                 self._told.add(text)
                 self.say(f"  [yellow]{escape(text)}[/]")
         if result["error"]:
-            self.say(f"  [bold red]failed[/]: {escape(result['error'])}")
+            ending = status(result)
+            self.say(f"  [{STYLES[ending]}]{ending}[/]: {escape(result['error'])}")
             if result["hint"]:
                 self.say(f"  → {escape(result['hint'])}")
             return

@@ -206,7 +206,10 @@ def _how_to_go_on(made: Plan, run: RunDirectory) -> str:
 
 
 def _exit_code(run: RunDirectory) -> int:
-    results = list(run.results())
+    """A training that diverged is a finding like any other."""
+    from testbed.results.status import status
+
+    results = [result for result in run.results() if status(result) != "diverged"]
     if any(result["error"] for result in results):
         return FAILED
     return INVALID if any(result["verdict"]["grade"] == "invalid" for result in results) else 0

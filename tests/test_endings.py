@@ -146,7 +146,13 @@ def test_methods_that_misbehave_fail_alone_and_say_why(place: Place) -> None:
     else:
         assert hog["error"] == "w1 ran out of memory: the scenario allows 150 MB each"
     assert "w1: 1.weight holds NaN or Inf at step 4" in poison["error"]
+    assert poison["diverged"] == {"worker": "w1", "step": 4}
+    assert "lower the learning rate" in poison["hint"]
+    assert "diverged at step 4" in done.stdout
+    assert len(losses(run / "cells/v0-toys.py-poison-r0")[1]) == 4  # kept until then
+    assert (run / "cells/v0-toys.py-poison-r0/trace.parquet").is_file()
     assert crash["error"] == "w1: ZeroDivisionError: division by zero"
+    assert crash["diverged"] is None
     assert usual["error"] is None
     assert 0 < usual["memory_per_worker"] < 150e6
 

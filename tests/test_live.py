@@ -49,6 +49,9 @@ def story(view: PlainView) -> None:
     view.begins(MADE.cells[1], 1, 2)
     failure = {"error": "w1: [enforce fail] no memory", "hint": "smaller batch"}
     view.ended(MADE.cells[1], {**DONE, **failure})
+    view.ended(
+        MADE.cells[1], {**DONE, **failure, "diverged": {"worker": "w1", "step": 4}, "error": "w1: NaN at step 4"}
+    )
     view.close()
 
 
@@ -65,6 +68,7 @@ def test_both_tell_the_same_story(kind):
         "12.3 ms per step, accuracy 50.0%, loss 1.250, faithful",
         "cell 2 of 2: choco compressor=sign",
         "failed: w1: [enforce fail] no memory",
+        "diverged: w1: NaN at step 4",
         "→ smaller batch",
     ):
         assert words in lines

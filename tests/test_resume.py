@@ -2,6 +2,7 @@
 
 import pytest
 
+from testbed.controller import incomplete
 from testbed.errors import ScenarioError
 from testbed.plan import plan
 from testbed.results.rundir import RunDirectory
@@ -41,6 +42,19 @@ def test_a_run_knows_its_scenario(tmp_path):
     run = run_of(tmp_path)
     assert own_scenario(run) == load(tmp_path / "s.yaml")
     check_same(run, load(tmp_path / "s.yaml"))
+
+
+def test_cells_that_failed_are_run_again_and_those_that_diverged_are_not(tmp_path):
+    run = run_of(tmp_path)
+    made = plan(own_scenario(run))
+    assert incomplete(made, run) == list(made.cells)
+    first, second = made.cells
+    for cell, values in ((first, {"diverged": {"worker": "w1", "step": 4}}), (second, {"diverged": None})):
+        run.cell(cell.id).mkdir()
+        run.write_json(f"cells/{cell.id}/result.json", {"error": "w1: head holds NaN", **values})
+    assert incomplete(made, run) == [second]
+    run.write_json(f"cells/{second.id}/result.json", {"error": None})
+    assert incomplete(made, run) == []
 
 
 def test_files_that_the_scenario_names_are_found_from_the_run(tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from results import made
 from running import SCENARIO, Place, write
 
 from testbed.errors import MissingError, ScenarioError
@@ -37,6 +38,25 @@ def test_a_scenario_that_is_wrong(tmp_path):
     file = write(tmp_path, wrokers="3")
     with pytest.raises(ScenarioError, match=r"small.yaml:7: wrokers: unknown key.*did you mean 'workers'"):
         up(Request(file))
+
+
+def test_a_training_that_diverged_is_a_result_and_not_run_again(tmp_path, monkeypatch, capsys):
+    ran = []
+    monkeypatch.setattr("testbed.controller.Controller.run", lambda _, cells: ran.extend(cells))
+    run = RunDirectory(old_run(tmp_path, write(tmp_path)))
+    first, second = [cell["id"] for cell in run.read_json("cells.json")]
+    invalid = {"grade": "invalid", "reasons": ["the box was busy"]}
+    for cell, found in ((first, made.done()), (second, {**made.diverged(), "verdict": invalid})):
+        run.cell(cell).mkdir()
+        run.write_json(f"cells/{cell}/result.json", found)
+    assert up(Request(None, resume=run.path)) == 0
+    assert ran == []
+    told = capsys.readouterr().out
+    assert "0 of 2 cells are missing" in told
+    assert "diverged at step 86" in told
+    run.write_json(f"cells/{second}/result.json", made.failed())
+    assert up(Request(None, resume=run.path)) == 5
+    assert [cell.id for cell in ran] == [second]
 
 
 def test_no_scenario_at_all(tmp_path):

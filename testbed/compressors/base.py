@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from testbed.errors import ScenarioError, TrainingError
+from testbed.errors import DivergedError, ScenarioError
 from testbed.flat import Layout
 
 
@@ -116,12 +116,13 @@ class Codec(ABC):
         self._check_flat(dest)
         return message, dest.detach()
 
-    def not_finite(self, x: Tensor, step: int) -> TrainingError:
+    def not_finite(self, x: Tensor, step: int) -> DivergedError:
         """The error for an x with NaN or Inf, naming the first tensor that holds one."""
         bad = next(slot for slot in self.layout.slots if not x[slot.start : slot.stop].isfinite().all())
-        return TrainingError(
+        return DivergedError(
             f"{bad.name} holds NaN or Inf at step {step}: the training has diverged and cannot be compressed",
             hint="lower the learning rate (or the method's gamma), or choose a compressor with a smaller error",
+            step=step,
         )
 
     def check_finite(self, x: Tensor, step: int) -> None:

@@ -50,7 +50,8 @@ def show(runs: Sequence[RunDirectory], *, as_json: bool) -> None:
     if not tables:
         console.print("no method was run at the same setting in two of them: there is nothing to compare")
         return
-    table = Table(title=_title(lines), title_justify="left")
+    metric = _metric(lines)
+    table = Table(title=_title(lines) + (f", and {metric} at the end" if metric else ""), title_justify="left")
     several = len({setting for setting, _ in tables}) > 1
     for heading in (["setting"] if several else []) + ["method"]:
         table.add_column(heading, overflow="fold")
@@ -59,7 +60,8 @@ def show(runs: Sequence[RunDirectory], *, as_json: bool) -> None:
     table.add_column("last / first", justify="right")
     for (setting, method), row in tables.items():
         before = [escape(words.setting(setting))] if several else []
-        table.add_row(*before, escape(words.method(method)), *map(_cell, row), _ratio(row))
+        cells = [_cell(line, metric) for line in row]
+        table.add_row(*before, escape(words.method(method)), *cells, _ratio(row))
     console.print(table)
     console.print(f"[dim]{_explanation(lines)}[/]", highlight=False)
 
@@ -126,15 +128,29 @@ def _time(line: Line) -> tuple[float | None, float]:
     return (line.target_s, line.target_spread) if line.target else (line.step_s, line.step_spread)
 
 
-def _cell(line: Line | None) -> str:
+def _metric(lines: Sequence[Sequence[Line]]) -> str | None:
+    """What says how well the models did: one for all, so that it compares."""
+    every = [line for some in lines for line in some]
+    if any(line.accuracy is not None for line in every):
+        return "accuracy"
+    return "loss" if any(line.loss is not None for line in every) else None
+
+
+def _cell(line: Line | None, metric: str | None) -> str:
     if line is None:
         return ABSENT
     time, spread = _time(line)
-    if time is None:
-        return f"[{STYLES['failed']}]no result[/]" if not line.runs else "not reached"
-    text = f"{time:.2f} s" if line.target else f"{1e3 * time:.1f} ms"
-    if line.runs > 1:
+    if not line.runs:
+        return line.divergence or f"[{STYLES['failed']}]no result[/]"
+    text = line.divergence or "not reached"
+    if time is not None:
+        text = f"{time:.2f} s" if line.target else f"{1e3 * time:.1f} ms"
+    if time is not None and line.runs > 1:
         text += f" ±{spread:.2f}" if line.target else f" ±{1e3 * spread:.1f}"
+    if metric == "accuracy" and line.accuracy is not None:
+        text += f", {100 * line.accuracy:.1f} %"
+    if metric == "loss" and line.loss is not None:
+        text += f", {line.loss:.3g}"
     return text if line.verdict == "faithful" else f"{text} [{STYLES[line.verdict]}]{line.verdict}[/]"
 
 

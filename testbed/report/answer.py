@@ -83,16 +83,22 @@ def answer(lines: Sequence[Line], setup: Setup) -> Answer:
     if not lines:
         return Answer("No cell is done yet.")
     if not any(line.runs for line in lines):
-        return Answer(f"No method gave a result that counts: {_lost_cells(lines)}.", tuple(_unfinished(setup)))
+        lost = _lost_cells(lines)
+        if diverged := sum(line.diverged for line in lines):
+            lost = ", ".join(filter(None, [lost, f"{words.count(diverged, 'cell')} diverged"]))
+        caveats = (*_diverged(lines), *_unfinished(setup))
+        return Answer(f"No method gave a result that counts: {lost}.", caveats)
     races = [race(some, setup) for some in _by_setting(lines).values()]
     sentence = _of_one(races[0], setup) if len(races) == 1 else _of_many(races, setup)
     return Answer(sentence, tuple(_caveats(lines, races, setup)))
 
 
 def race(lines: Sequence[Line], setup: Setup) -> Race:
-    """Of the methods at one setting: by the time to the target where one is set, else by the time of a step."""
+    """Of the methods at one setting: by the time to the target where one is set, else by the time of a step. A method
+    that diverged, be it in one repeat of several, has not got there."""
     target = None if setup.emulated else next((line.target for line in lines if line.target), None)
-    entries = [_entry(line, target, setup) for line in lines if (line.target_s if target else line.step_s) is not None]
+    sound = [line for line in lines if not line.diverged]
+    entries = [_entry(line, target, setup) for line in sound if (line.target_s if target else line.step_s) is not None]
     return Race(tuple(sorted(entries, key=lambda entry: entry.time)), tuple(lines), target)
 
 
@@ -191,14 +197,18 @@ def _factors(leaders: Sequence[Entry], slow: Entry) -> str:
 
 def _no_time(line: Line, setup: Setup) -> str:
     """Why a method that was run has no time."""
+    if line.diverged:
+        return f"diverged{_in_repeats(line)}"
     if not line.runs:
         return "failed" if line.failed else "has no valid result"
     return f"did not get there in {_steps(setup)}"
 
 
 def _nobody(race: Race, setup: Setup) -> str:
-    """No method reached the target."""
-    wanted = words.target(race.target or "")
+    """No method reached the target, or none was set and all have diverged, now and then at least."""
+    if race.target is None:
+        return "no method trained without diverging."
+    wanted = words.target(race.target)
     told = f"no method reached {wanted} in {_steps(setup)}"
     best = [line for line in race.lines if line.accuracy is not None]
     if "%" in wanted and best:
@@ -228,7 +238,8 @@ def _of_many(races: Sequence[Race], setup: Setup) -> str:
     if not run and undecided:
         return f"{where}none of {number} is decided: everywhere some method's emulation was invalid."
     if not run:
-        return f"{where}no method reached {words.target(races[0].target or '')} at any of {number}."
+        did = f"reached {words.target(races[0].target)}" if races[0].target else "trained without diverging"
+        return f"{where}no method {did} at any of {number}."
     alone = Counter(race.leaders[0].name for race in run if len(race.leaders) == 1)
     shared = Counter(entry.name for race in run if len(race.leaders) > 1 for entry in race.leaders)
     order = sorted({*alone, *shared}, key=lambda name: (-alone[name] - shared[name], -alone[name], name))
@@ -283,6 +294,7 @@ def _at_most(run: Sequence[Race]) -> str:
 
 def _caveats(lines: Sequence[Line], races: Sequence[Race], setup: Setup) -> Iterator[str]:
     yield from _doubts(lines)
+    yield from _diverged(lines)
     if lost := _lost_cells(lines):
         yield f"Left out: {lost}."
     for line in lines:
@@ -318,6 +330,30 @@ def _lost_cells(lines: Sequence[Line]) -> str:
     if invalid:
         told.append(f"{words.count(invalid, 'cell')} whose emulation was invalid")
     return " and ".join(told) if len(told) < 2 else f"{told[0]}, {told[1]}"
+
+
+def _diverged(lines: Sequence[Line]) -> Iterator[str]:
+    """Who did, with the step; of several settings, at how many."""
+    found: dict[str, list[Line]] = {}
+    for line in lines:
+        if line.diverged:
+            found.setdefault(line.method, []).append(line)
+    told = []
+    for method, some in found.items():
+        where = [f"at step {min(line.diverged_step or 0 for line in some)}"]
+        if repeats := _in_repeats(some[0]):
+            where.append(repeats.strip())
+        if (settings := sum(line.method == method for line in lines)) > 1:
+            where = [f"at {len(some)} of {settings}"]
+        told.append(f"{words.method(method)} ({', '.join(where)})")
+    if told:
+        yield f"Diverged: {words.listed(told)}."
+
+
+def _in_repeats(line: Line) -> str:
+    """ " in 1 of 3 repeats"; nothing where it was all of them."""
+    total = line.runs + line.failed + line.invalid + line.diverged
+    return f" in {line.diverged} of {total} repeats" if line.diverged < total else ""
 
 
 def _missed(races: Sequence[Race]) -> Iterator[str]:

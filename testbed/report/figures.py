@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from testbed.errors import StorageError
 
 if TYPE_CHECKING:
     from testbed.results.opened import Run
@@ -46,7 +49,9 @@ def draw_all(run: Run, say: Callable[[str], None], options: Mapping[str, Mapping
             found.append(_drawn(run, name, run.path / "figures", options.get(name, {})))
         except reading.LackingError:  # the run has nothing of the kind
             continue
-        except Exception as error:  # noqa: BLE001  # one figure must not cost the report
+        except Exception as error:  # one figure must not cost the report
+            if isinstance(error, OSError) and error.errno in (*StorageError.full, errno.EROFS, errno.EACCES):
+                raise  # where no figure can be written the report cannot be, either
             say(f"the figure {name} could not be drawn: {type(error).__name__}: {error}")
     return found
 

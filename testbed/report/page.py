@@ -22,13 +22,15 @@ from testbed.report.figures import Drawn
 from testbed.report.setup import setup
 from testbed.report.timeline import LEGEND, ROW, Timeline, timeline, window
 from testbed.results.comparison import Line, compare, method_label
+from testbed.results.floors import above_floor
 from testbed.results.listing import began
 from testbed.results.logs import logs
 from testbed.results.opened import Run
 from testbed.results.show import MTU, calibration, newest
+from testbed.results.status import outcome, status
 from testbed.results.verdict import ORDER
 
-GRADES = {"faithful": "✓", "suspect": "!", "invalid": "✕", "failed": "✕"}
+GRADES = {"faithful": "✓", "suspect": "!", "invalid": "✕", "failed": "✕", "diverged": "↗"}
 MOST_LINKS, MOST_REASONS, MOST_EVENTS, MOST_FAILURES = 80, 30, 200, 20
 MOST_TIMELINES = 10
 OF_NETWORK = ("network_map", "emulation")  # figures of the section on the network
@@ -64,6 +66,7 @@ def render(run: Run, figures: Sequence[Drawn]) -> str:
         answer=found,
         table=table,
         table_means=_table_means(lines, about),
+        above_floor=above_floor(lines),
         caption=f"{words.count(len(lines), 'result')}: one row for each method{' and setting' if swept else ''}",
         swept=swept,
         starts={number for number in range(1, len(lines)) if lines[number].setting != lines[number - 1].setting},
@@ -80,6 +83,7 @@ def render(run: Run, figures: Sequence[Drawn]) -> str:
         warnings=tables.warnings(results),
         **events,
         seeds=sorted({str(cell) for cell in run.cells["seed"].dropna().astype(int)}) if len(run.cells) else [],
+        timed=run.data.get("on_failure") == "continue",
         scenario=(run.path / "scenario.yaml").read_text(),
         **_repeat(run),
         version=__version__,
@@ -184,22 +188,23 @@ def _points(links: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _verdicts(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    counts = Counter("failed" if result["error"] else result["verdict"]["grade"] for result in results)
+    counts = Counter(outcome(result) for result in results)
     found = tables.verdicts(results)
     return {
-        "tally": {grade: counts[grade] for grade in (*ORDER, "failed") if counts[grade]},
+        "tally": {grade: counts[grade] for grade in (*ORDER, "diverged", "failed") if counts[grade]},
         "verdicts": found[:MOST_REASONS],
         "more_verdicts": max(0, len(found) - MOST_REASONS),
     }
 
 
 def _events(run: Run, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    failed = [result for result in results if result["error"]]
+    failed = sorted((result for result in results if result["error"]), key=status, reverse=True)  # diverged last
     happened = tables.happenings(results)
     return {
         "failures": [
             {
                 "cell": tables.cell_label(result),
+                "status": status(result),
                 "error": result["error"],
                 "hint": result.get("hint"),
                 "reached": result.get("reached"),

@@ -83,7 +83,7 @@ def comparison(lines: Sequence[Line], leaders: Set[tuple[str, str]] = frozenset(
     columns.append(Column("kB per step", "sent by one worker"))
     columns += [Column("accuracy", "of the workers' own models at the end, mean")] if scored else []
     columns += [Column("loss", "on test data at the end, mean")] if lossy else []
-    counted = any(line.runs != 1 or line.failed or line.invalid for line in lines)
+    counted = any(line.runs != 1 or line.failed or line.invalid or line.diverged for line in lines)
     columns += [Column("runs", "that count")] if counted else []
     columns.append(Column("verdict", "whether the emulation was faithful", number=False))
     longest = {line.setting: 0.0 for line in lines}
@@ -107,12 +107,15 @@ def comparison(lines: Sequence[Line], leaders: Set[tuple[str, str]] = frozenset(
         cells += [_number(line.accuracy, "{:.1f} %", 100)] if scored else []
         cells += [_number(line.loss, "{:.3f}")] if lossy else []
         cells += [_runs(line)] if counted else []
-        cells.append(Cell(line.verdict, line.verdict, kind=line.verdict))
-        rows.append(Row(tuple(cells), _bar(line, longest[line.setting]), line.verdict != "faithful", leads))
+        cells.append(_verdict(line))
+        doubtful = line.verdict not in ("faithful", "diverged")
+        rows.append(Row(tuple(cells), _bar(line, longest[line.setting]), doubtful, leads))
     return Table(tuple(columns), tuple(rows), bar_after)
 
 
 def _step(line: Line, compared: bool) -> Cell:
+    if compared and not line.runs and line.diverged:
+        return Cell(line.divergence, None, kind="missed")
     spread = _spread(1e3 * line.step_spread, line, "{:.1f}")
     return Cell(_form(line.step_s, "{:.1f}", 1e3), line.step_s, spread, "compared" if compared else "")
 
@@ -121,13 +124,19 @@ def _target(line: Line) -> Cell:
     if line.target_s is not None:
         return Cell(f"{line.target_s:.2f} s", line.target_s, _spread(line.target_spread, line, "{:.2f}"), "compared")
     if not line.runs:
-        return Cell("–")
-    return Cell("not reached", None, f"{line.reached} of {line.runs} did" if line.reached else "", "missed")
+        return Cell(line.divergence, None, kind="missed") if line.diverged else Cell("–")
+    of = line.runs + line.diverged
+    return Cell("not reached", None, f"{line.reached} of {of} did" if line.reached else "", "missed")
 
 
 def _runs(line: Line) -> Cell:
-    left_out = [f"{number} {what}" for number, what in ((line.failed, "failed"), (line.invalid, "invalid")) if number]
-    return Cell(str(line.runs), float(line.runs), ", ".join(left_out))
+    others = ((line.failed, "failed"), (line.diverged, "diverged"), (line.invalid, "invalid"))
+    return Cell(str(line.runs), float(line.runs), ", ".join(f"{number} {what}" for number, what in others if number))
+
+
+def _verdict(line: Line) -> Cell:
+    """On the emulation; a training that diverged has no time that it could have spoilt."""
+    return Cell("–") if line.verdict == "diverged" else Cell(line.verdict, line.verdict, kind=line.verdict)
 
 
 def _spread(value: float, line: Line, form: str) -> str:
@@ -164,7 +173,7 @@ class Verdict:
 
 
 def verdicts(results: Sequence[Mapping[str, Any]]) -> list[Verdict]:
-    """Reasons with the cells they concern, the gravest first; of failed cells `page` tells."""
+    """Reasons with the cells they concern, the gravest first; of cells that failed or diverged `page` tells."""
     reasons: dict[tuple[str, str], dict[str, None]] = {}
     cells: dict[tuple[str, str], dict[str, None]] = {}
     for result in results:
@@ -195,11 +204,12 @@ def happenings(results: Iterable[Mapping[str, Any]]) -> list[Happening]:
     """What the scenario's events did, which workers were lost or came back: in the order of time within each cell."""
     found = []
     for result in results:
-        own = [
-            Happening(cell_label(result), event["at"], f"{event['subject']} {event['what']}", event.get("problem", ""))
-            for event in result.get("events", ())
-        ]
-        own += [Happening(cell_label(result), one["at"], one["text"]) for one in _came_and_went(result)]
+        own = [Happening(cell_label(result), one["at"], one["text"]) for one in _came_and_went(result)]
+        told = [one.text for one in own]
+        for event in result.get("events", ()):
+            text = f"{event['subject']} {event['what']}"
+            if not any(longer.startswith(text) for longer in told):  # who rejoined is told with more words
+                own.append(Happening(cell_label(result), event["at"], text, event.get("problem", "")))
         found += sorted(own, key=lambda one: one.at or 0.0)
     return found
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
+from math import inf
 from typing import Any
 
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?(?:e-?\d+)?)(ns|us|ms|s|min|h|[kmg]?bit|%)")
 _UNITS = {"kbit": "kbit/s", "mbit": "Mbit/s", "gbit": "Gbit/s", "bit": "bit/s", "us": "µs"}
+_SCALES = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "min": 60, "h": 3600, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+_SETTINGS = ("latency", "rate", "jitter", "loss")
+CLEARLY = 1.5  # times as much, by which a link differs enough from the others to be named
+MOST_LINKS = 2  # that are named
 _GRAPHS = {
     "complete": "all linked with each other",
     "star": "around a switch",
@@ -105,18 +109,44 @@ def place(scenario: Mapping[str, Any], workers: int | None) -> str:
     link = {key: value for key, value in (network.get("link") or {}).items() if key not in swept}
     people = count(workers, "worker") if workers and "workers" not in swept else "the workers"
     shape = "in varying networks" if "network.topology" in swept else _graph(network)
-    words = [quantity(str(link[key])) for key in ("latency", "rate") if key in link]
-    words = [f"{word} rate" if word == "unlimited" else word for word in words]
-    words += [f"{quantity(str(link[key]))} {key}" for key in ("jitter", "loss") if _positive(link.get(key))]
-    at = f" at {', '.join(words)}" if words else ""
-    others = len(network.get("links") or ())
-    exceptions = f" ({others} of them set apart)" if others and at else ""
-    return f"{people} {shape}{' with links' if exceptions else ''}{at}{exceptions}"
+    link = {key: value for key, value in link.items() if key in ("latency", "rate") or _amount(value)}
+    at = f" at {told}" if (told := _link(link)) else ""
+    apart = "" if any(key.startswith("network.links") for key in swept) else _apart(network, link)
+    return f"{people} {shape}{at}{apart}"
 
 
-def _positive(text: Any) -> bool:
-    found = _QUANTITY.fullmatch(str(text))
-    return found is not None and Decimal(found[1]) > 0
+def _link(settings: Mapping[str, Any]) -> str:
+    """ "25 ms, 10 Mbit/s, 1 % loss"."""
+    words = {key: quantity(str(settings[key])) for key in _SETTINGS if key in settings}
+    named = {"jitter", "loss", *(key for key, word in words.items() if word == "unlimited")}
+    return ", ".join(f"{word} {key}" if key in named else word for key, word in words.items())
+
+
+def _apart(network: Mapping[str, Any], usual: Mapping[str, Any]) -> str:
+    """The links that are not like the others: " but 1 Mbit/s on w0-w1", or how many they are."""
+    own: dict[str, dict[str, Any]] = {}  # later ones win
+    for one in network.get("links") or ():
+        name = "-".join(one["between"]) if "between" in one else f"{one.get('from')}→{one.get('to')}"
+        own.setdefault(name, {}).update(one)
+    clear: dict[str, list[str]] = {}  # what is told, and of which links
+    for name, link in own.items():
+        if told := _link({key: link[key] for key in _SETTINGS if key in link and _differ(link[key], usual.get(key))}):
+            clear.setdefault(told, []).append(name)
+    if 0 < sum(map(len, clear.values())) <= MOST_LINKS:
+        return " but " + " and ".join(f"{told} on {listed(names)}" for told, names in clear.items())
+    return f" ({count(len(own), 'link')} {'differs' if len(own) == 1 else 'differ'})" if own else ""
+
+
+def _differ(one: Any, other: Any) -> bool:
+    amounts = sorted([_amount(one), _amount(other)])
+    return amounts[1] > CLEARLY * amounts[0]
+
+
+def _amount(value: Any) -> float:
+    """Seconds, bit/s or per cent; what is no quantity is no limit, and what is not there is nothing."""
+    if found := _QUANTITY.fullmatch(str(value)):
+        return float(found[1]) * _SCALES.get(found[2], 1)
+    return 0.0 if value is None else inf
 
 
 def _graph(network: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from testbed.results.status import status
 from testbed.results.verdict import ORDER
 
 BASELINE = "allreduce"
@@ -21,6 +22,8 @@ class Line:
     runs: int  # that count
     failed: int
     invalid: int  # left out
+    diverged: int
+    diverged_step: int | None  # at which that was first seen, in any of them
     step_s: float | None
     step_spread: float  # half the range over repeats
     parts_s: Mapping[str, float]
@@ -36,6 +39,18 @@ class Line:
     speedup_of: str
     verdict: str
     reasons: tuple[str, ...]
+    backend: str = "gloo"  # that carried the messages
+
+    @property
+    def divergence(self) -> str:
+        """In words, where it diverged: "diverged at step 86", "1 of 3 diverged"; empty where it did not."""
+        total = self.runs + self.failed + self.invalid + self.diverged
+        if not self.diverged:
+            return ""
+        if self.diverged < total:
+            return f"{self.diverged} of {total} diverged"
+        who = "" if total == 1 else f"all {total} "
+        return f"{who}diverged at step {self.diverged_step}" + (" or later" if who else "")
 
 
 def compare(results: Sequence[Mapping[str, Any]], *, with_invalid: bool = False) -> list[Line]:
@@ -55,7 +70,7 @@ def method_label(result: Mapping[str, Any]) -> str:
 
 def _value(value: Any) -> str:
     if isinstance(value, Mapping):
-        return " ".join(f"{key} {_value(inner)}" for key, inner in value.items())
+        return " ".join(f"{key} {_value(inner)}" if inner not in (None, {}) else key for key, inner in value.items())
     return str(value)
 
 
@@ -65,25 +80,29 @@ def _is_baseline(groups: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]], 
 
 
 def _line(setting: str, method: str, results: Sequence[Mapping[str, Any]], with_invalid: bool) -> Line:
-    worked = [result for result in results if result["error"] is None]
+    worked = [result for result in results if status(result) == "done"]
+    diverged = [result["diverged"]["step"] for result in results if status(result) == "diverged"]
     good = [r for r in worked if with_invalid or r["verdict"]["grade"] != "invalid"]
     steps = [result["step_s"] for result in good]
     targets = [result["target"] for result in good if result["target"]]
     reached = [target["seconds"] for target in targets if target["seconds"] is not None]
-    grades = [result["verdict"]["grade"] for result in results if result["error"] is None]
+    grades = [result["verdict"]["grade"] for result in worked]
+    failed = len(results) - len(worked) - len(diverged)
     return Line(
         setting=setting,
         method=method,
         runs=len(good),
-        failed=len(results) - len(worked),
+        failed=failed,
         invalid=len(worked) - len(good),
+        diverged=len(diverged),
+        diverged_step=min(diverged, default=None),
         step_s=_mean(steps),
         step_spread=_spread(steps),
         parts_s={part: statistics.fmean(r["parts_s"][part] for r in good) for part in good[0]["parts_s"]}
         if good
         else {},
         floor_s=_mean([result["floor_s"] for result in good]),
-        target_s=_mean(reached) if targets and len(reached) == len(targets) else None,
+        target_s=_mean(reached) if targets and len(reached) == len(targets) and not diverged else None,
         target_spread=_spread(reached),
         reached=len(reached),
         target=_target_text(targets[0]) if targets else None,
@@ -92,8 +111,9 @@ def _line(setting: str, method: str, results: Sequence[Mapping[str, Any]], with_
         loss=_mean([r["final"]["test_loss"] for r in good if "test_loss" in r["final"]]),
         speedup=None,
         speedup_of="",
-        verdict=max(grades, key=ORDER.index) if grades else "failed",
-        reasons=tuple(dict.fromkeys(_reasons(results))),
+        verdict=max(grades, key=ORDER.index) if grades else "failed" if failed else "diverged",
+        reasons=tuple(dict.fromkeys(_reasons([result for result in results if status(result) != "diverged"]))),
+        backend=next((result["backend"] for result in good if "backend" in result), "gloo"),
     )
 
 
@@ -117,8 +137,9 @@ def _spread(values: Sequence[float]) -> float:
 
 
 def _with_speedup(line: Line, baseline: Line | None) -> Line:
-    """Time to target where both got there; where a target was set and one did not, no number at all."""
-    if baseline is None:
+    """Time to target where both got there; where a target was set and one did not, no number at all. Nor where a repeat
+    diverged: such a method is not to be had for that time."""
+    if baseline is None or line.diverged or baseline.diverged:
         return line
     fields = dict(vars(line))
     if line.target is not None:

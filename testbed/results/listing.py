@@ -13,6 +13,7 @@ from rich.table import Table
 
 from testbed.errors import ScenarioError
 from testbed.results.rundir import RunDirectory
+from testbed.results.status import outcome
 from testbed.results.table import STYLES, console_for_people
 from testbed.results.verdict import ORDER
 
@@ -28,7 +29,7 @@ class Summary:
     total: int
     done: int
     failed: int
-    verdicts: dict[str, int]  # of the cells that are done
+    verdicts: dict[str, int]  # of the cells that are done; those that diverged are done, too
 
 
 def find(name: str, runs: Path = RUNS) -> RunDirectory:
@@ -53,15 +54,14 @@ def summaries(directory: Path) -> list[Summary]:
 
 def summary(run: RunDirectory) -> Summary:
     results = list(run.results())
-    good = [result for result in results if result["error"] is None]
-    grades = Counter(result["verdict"]["grade"] for result in good)
+    grades = Counter(outcome(result) for result in results)
     return Summary(
         name=run.path.name,
         when=began(run),
         total=len(run.read_json("cells.json", [])),
-        done=len(good),
-        failed=len(results) - len(good),
-        verdicts={grade: grades[grade] for grade in ORDER if grades[grade]},
+        done=len(results) - grades["failed"],
+        failed=grades["failed"],
+        verdicts={grade: grades[grade] for grade in (*ORDER, "diverged") if grades[grade]},
     )
 
 

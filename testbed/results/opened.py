@@ -23,6 +23,7 @@ from testbed.results import swept
 from testbed.results.comparison import compare, method_label
 from testbed.results.rundir import RunDirectory
 from testbed.results.show import calibration, newest
+from testbed.results.status import outcome
 from testbed.results.stored import read_table, reading
 from testbed.results.verdict import Verdict, judge_goodput, judge_loss, judge_rtt, worst
 from testbed.scenario.read import read
@@ -119,7 +120,8 @@ class Run:
 
     @cached_property
     def results(self) -> pd.DataFrame:
-        """One row per finished cell, also those that failed (`error`): times, bytes, last metrics, verdict."""
+        """One row per finished cell, also those that failed or diverged (`error`): times, bytes, last metrics, verdict
+        (or that it failed or diverged)."""
         return self._joined(pd.DataFrame([{"cell": cell, **_flat(result)} for cell, result in self.raw.items()]))
 
     @cached_property
@@ -291,7 +293,8 @@ def _flat(result: Mapping[str, Any]) -> dict[str, Any]:
         "target_step": target.get("step"),
         "target_s": target.get("seconds"),
         "memory_bytes": result.get("memory_per_worker"),
-        "verdict": "failed" if result.get("error") else result["verdict"]["grade"],
+        "diverged_step": (result.get("diverged") or {}).get("step"),
+        "verdict": outcome(result),
         "reasons": tuple(result["verdict"]["reasons"]),
         "options": result["options"],
         "decided": result.get("decided", {}),

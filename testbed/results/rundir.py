@@ -79,10 +79,7 @@ class RunDirectory:
         except OSError as error:
             if error.errno not in StorageError.full + StorageError.closed:
                 raise
-            raise self.refused(os.strerror(error.errno or 0)) from error
-
-    def refused(self, why: str) -> StorageError:
-        return StorageError(f"cannot write to {self.path}: {why}", hint="make room there")
+            raise StorageError.of(self.path, error) from error
 
     def write_text(self, name: str, text: str) -> None:
         """Complete or not at all."""

@@ -15,6 +15,7 @@ from testbed.report.setup import answer_of, show_answer
 from testbed.results.comparison import compare
 from testbed.results.listing import summary
 from testbed.results.rundir import RunDirectory
+from testbed.results.status import status
 from testbed.results.table import console_for_people, show_comparison
 from testbed.results.verdict import Verdict
 
@@ -52,7 +53,7 @@ def as_data(run: RunDirectory, results: list[dict[str, Any]], links: list[dict[s
         "missing": [cell["id"] for cell in run.read_json("cells.json", []) if cell["id"] not in done],
         "answer": asdict(answer_of(run)),
         "comparison": [asdict(line) for line in compare(results)],
-        "cells": results,
+        "cells": [{"status": status(result), **result} for result in results],
         "links": links,
         "environment": run.read_json("environment.json"),
     }
@@ -77,7 +78,10 @@ def calibration(stored: dict[str, Any]) -> Calibration:
 def _head(run: RunDirectory, console: Console) -> None:
     one = summary(run)
     console.print(f"[bold]{escape(one.name)}[/]  {escape(str(run.path))}", highlight=False)
-    words = [f"{one.done} of {one.total} cells are done"] + ([f"{one.failed} failed"] if one.failed else [])
+    words = [f"{one.done} of {one.total} cells are done"]
+    if diverged := one.verdicts.get("diverged"):
+        words[0] += f", of which {diverged} diverged"
+    words += [f"{one.failed} failed"] if one.failed else []
     if one.done < one.total:
         words.append(f"testbed up --resume {run.path} runs the rest")
     console.print("; ".join(map(escape, words)), highlight=False, soft_wrap=True)

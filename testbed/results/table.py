@@ -14,8 +14,15 @@ from rich.table import Table
 from rich.text import Text
 
 from testbed.results.comparison import Line
+from testbed.results.floors import above_floor
 
-STYLES = {"faithful": "green", "suspect": "yellow", "invalid": "bold red", "failed": "bold red"}
+STYLES = {
+    "faithful": "green",
+    "suspect": "yellow",
+    "invalid": "bold red",
+    "failed": "bold red",
+    "diverged": "magenta",
+}
 PIPED_WIDTH = 150  # columns where nobody's terminal limits them
 MOST_REASONS = 8
 COMFORT = 18  # columns into which any text can be broken
@@ -110,7 +117,7 @@ def _columns(lines: Sequence[Line]) -> list[Column]:
         before = [None, *(line.setting for line in lines)]
         shown = ["" if line.setting == before[index] else escape(line.setting) for index, line in enumerate(lines)]
         columns.insert(0, Column("setting", shown, text=True))
-    columns.append(Column("ms per step", [_step(line) for line in lines]))
+    columns.append(Column("ms per step", [_step(line, compared=not target) for line in lines]))
     for name, parts in (
         ("= compute", ("compute",)),
         ("+ codec", ("codec",)),
@@ -134,6 +141,8 @@ def _explain(lines: Sequence[Line], console: Console, left_out: Sequence[str]) -
     words = "kB per step: sent by one worker. floor: what the messages alone need on these links. "
     words += "× all-reduce: how many times sooner at the target (or, without one, per step)."
     console.print(f"[dim]{words}[/]", highlight=False)
+    if why := above_floor(lines):
+        console.print(f"[dim]{why}[/]", highlight=False)
     if left_out:
         console.print(f"[dim]a wider terminal also shows: {', '.join(left_out)}[/]", highlight=False)
     doubts = _doubts(lines)
@@ -163,7 +172,9 @@ def _doubts(lines: Sequence[Line]) -> list[str]:
     return told
 
 
-def _step(line: Line) -> str:
+def _step(line: Line, *, compared: bool) -> str:
+    if compared and not line.runs and line.diverged:
+        return line.divergence
     spread = f" ±{1e3 * line.step_spread:.1f}" if line.runs > 1 else ""
     return _ms(line.step_s) + spread
 
@@ -175,12 +186,16 @@ def _part(line: Line, parts: Sequence[str]) -> str:
 def _target(line: Line) -> str:
     if line.target_s is not None:
         return f"{line.target_s:.1f}" + (f" ±{line.target_spread:.1f}" if line.runs > 1 else "")
-    return "not reached" if line.runs else "–"
+    return line.divergence or ("not reached" if line.runs else "–")
 
 
 def _verdict(line: Line) -> str:
-    failed = f" ({line.failed} failed)" if line.failed and line.verdict != "failed" else ""
-    return f"[{STYLES[line.verdict]}]{line.verdict}[/]{failed}"
+    """On the emulation; a training that diverged has no time that it could have spoilt."""
+    if line.verdict == "diverged":
+        return "–"
+    failed = f"{line.failed} failed" if line.failed and line.verdict != "failed" else ""
+    beside = ", ".join(filter(None, [failed, line.divergence]))
+    return f"[{STYLES[line.verdict]}]{line.verdict}[/]" + (f" ({beside})" if beside else "")
 
 
 def _ms(seconds: float | None) -> str:

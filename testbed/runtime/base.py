@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -43,6 +43,7 @@ class Outcome:
     error: str | None = None
     hint: str | None = None
     storage: bool = False  # results could not be written: other cells would fare no better
+    diverged: Mapping[str, Any] | None = None  # where a model was first seen to be no number any more: worker, step
 
 
 def out_of_memory(names: Sequence[str], allowed: int | None) -> Outcome:

@@ -19,17 +19,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from docker import DockerClient
 from docker.errors import ImageNotFound
 
 import testbed
-from testbed.errors import MissingError, StorageError, TestbedError, TrainingError
+from testbed.errors import MissingError, TestbedError, TrainingError
 from testbed.network import state
 from testbed.network.handle import Handle, uninterrupted
 from testbed.runtime import engine, hostimage
 from testbed.runtime.base import Allowance, Outcome, Place, Runtime, out_of_memory
 from testbed.runtime.container import USER, Directory, Start, specification
 from testbed.runtime.inside import identity
-from testbed.runtime.member import Member
+from testbed.runtime.member import NEEDED, Member
+from testbed.runtime.nursery import told
 from testbed.runtime.process import ONE_THREAD
 from testbed.tasks import store
 from testbed.worker.crew import GRACE, explanation
@@ -78,18 +80,13 @@ class DockerRuntime(Runtime):
             for container in engine.leftovers(self._client):
                 container.remove(force=True, v=True)
         engine.remove_folders()
-        self._folder.mkdir(mode=0o700, parents=True)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         own = image == "host"
-        try:
+        if own:
             with engine.speaking("make the image for this machine's own Python"):
-                found = hostimage.ensure(self._client) if own else self._client.images.get(image).id
-        except MissingError as error:
-            if isinstance(error.__cause__, ImageNotFound):
-                raise MissingError(
-                    f"there is no image {image} on this machine",
-                    hint="testbed image build makes one, docker pull gets one; image: host needs none",
-                ) from error
-            raise
+                found = hostimage.ensure(self._client)
+        else:
+            found = _find(self._client, image)
         directories = [*(hostimage.directories() if own else ()), Directory(str(place.run / "cells"), writable=True)]
         environment = {**ONE_THREAD}
         if own:  # this testbed, however it was found here
@@ -119,7 +116,9 @@ class DockerRuntime(Runtime):
             arguments = specification(self._start, member.name, str(member.folder), gpus)
             member.create(self._client, arguments)
 
-        with engine.speaking("start a container"), ThreadPoolExecutor(min(AT_ONCE, len(members))) as pool:
+        image = self._place.image
+        task, hint = ("start a container", None) if image == "host" else (f"start a container from {image}", NEEDED)
+        with engine.speaking(task, hint), ThreadPoolExecutor(min(AT_ONCE, len(members))) as pool:
             list(pool.map(create, members))
 
     def attach(self, handle: Handle) -> None:
@@ -219,7 +218,7 @@ class DockerRuntime(Runtime):
         if starved := [member for member in self._members if member.out_of_memory]:
             return out_of_memory([member.name for member in starved], starved[0].allowance.memory)
         error = explanation(failed, self._members)
-        return Outcome(str(error), error.hint, isinstance(error, StorageError))
+        return Outcome(**told(error))
 
     def kill(self, rank: int) -> None:
         self._members[rank].signal(signal.SIGKILL)
@@ -257,10 +256,23 @@ class DockerRuntime(Runtime):
         shutil.rmtree(self._folder, ignore_errors=True)
         self._client.close()
         if problems:  # the containers end by themselves, since nobody is at the other end of their sockets
+            self._folder.mkdir(mode=0o700, parents=True)  # by which testbed down --all knows that some are left
             print(f"note: {problems[0]}; testbed down --all removes what is left", file=sys.stderr)
 
     def _log(self, member: Member) -> Path:
         return self._place.run / "containers" / f"{member.name}.log"
+
+
+def _find(client: DockerClient, image: str) -> str:
+    """The image's identity; MissingError where there is none of that name, or it is no name."""
+    hint = "docker image ls shows what there is, testbed image build makes one; image: host needs none"
+    try:
+        with engine.speaking(f"find the image {image}", hint):
+            return str(client.images.get(image).id)
+    except MissingError as error:
+        if isinstance(error.__cause__, ImageNotFound):
+            raise MissingError(f"there is no image {image} on this machine", hint=hint) from error
+        raise
 
 
 def check_same(image: str, ours: Mapping[str, str], theirs: Mapping[str, str]) -> None:

@@ -144,7 +144,7 @@ def finding() -> Finding:
 
 
 @contextmanager
-def speaking(what: str) -> Iterator[None]:
+def speaking(what: str, hint: str | None = None) -> Iterator[None]:
     """What the engine refuses inside becomes one clear error."""
     from docker.errors import DockerException
     from requests.exceptions import RequestException
@@ -153,7 +153,8 @@ def speaking(what: str) -> Iterator[None]:
         yield
     except (DockerException, RequestException, OSError) as error:
         raise MissingError(
-            f"the Docker engine could not {what}: {_first_line(error)}", hint="its log says more: journalctl -u docker"
+            f"the Docker engine could not {what}: {_first_line(error)}",
+            hint=hint or "its log says more: journalctl -u docker",
         ) from error
 
 
@@ -166,27 +167,36 @@ def leftovers(client: DockerClient) -> list[Container]:
 
 
 def remove_leftovers() -> list[str]:
-    """For `testbed down --all`; the names of the containers that are gone. Nothing where no engine is."""
-    remove_folders()
+    """For `testbed down --all`; the names of the containers that are gone. MissingError where runs were killed whose
+    containers may be left, and no engine answers; without such runs none is needed."""
     try:
         client = connect(LOOK_SECONDS)
-    except MissingError:
-        return []
+    except MissingError as error:
+        if not _orphaned_folders():
+            return []
+        raise MissingError(
+            f"a run was killed whose containers may be left, but {error}",
+            hint="once the engine runs, testbed down --all removes them",
+        ) from error
     try:
         with speaking("remove what earlier runs left"):
             left = leftovers(client)
             for container in left:
                 container.remove(force=True, v=True)
-            return [str(container.name) for container in left]
+        remove_folders()
+        return [str(container.name) for container in left]
     finally:
         client.close()
 
 
 def remove_folders() -> None:
-    """Of the sockets of runs that were killed."""
-    for folder in base().glob(f"*{FOLDER}"):
-        if not alive(folder.name.removesuffix(FOLDER)):
-            shutil.rmtree(folder, ignore_errors=True)
+    """Of the sockets of runs that were killed, and whose containers are gone."""
+    for folder in _orphaned_folders():
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _orphaned_folders() -> list[Path]:
+    return [folder for folder in base().glob(f"*{FOLDER}") if not alive(folder.name.removesuffix(FOLDER))]
 
 
 def own_name() -> str:
@@ -205,4 +215,5 @@ def _config(environment: Mapping[str, str]) -> Path:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    said = getattr(error, "explanation", None) or str(error)  # the engine's own words, without the request's address
+    return (said.splitlines() or [type(error).__name__])[0]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import testbed
-from testbed.errors import StorageError, TestbedError
+from testbed.errors import TestbedError
 from testbed.network.wire import read_line, send_line
 from testbed.runtime import nursery
 from testbed.worker.job import Job
@@ -79,8 +79,7 @@ def _run(control: socket.socket, request: dict[str, Any]) -> dict[str, Any]:
         run_forked([work], [job.name_of(job.rank)], started=partial(_tell_started, control), may_lose=dies)
     except TestbedError as error:
         lost = {"peer": error.peer, "step": error.step} if isinstance(error, PeerLostError) else None
-        storage = isinstance(error, StorageError)
-        return {"error": str(error), "hint": error.hint, "storage": storage, "died": died, "lost": lost}
+        return {**nursery.told(error), "died": died, "lost": lost}
     return {"error": None}
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from docker.errors import DockerException, NotFound
 
-from testbed.errors import MissingError, StorageError, TestbedError, TrainingError
+from testbed.errors import DivergedError, MissingError, StorageError, TestbedError, TrainingError
 from testbed.network.wire import read_line, send_line
 from testbed.runtime import groups
 from testbed.runtime.base import Allowance
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 END_SECONDS = 5.0  # for the engine to see that a container has ended, for the kernel to take a worker apart
 WORDS = 5  # lines of a container's last words that an error shows
+NEEDED = "an image needs a python with testbed and torch (testbed image build makes one); image: host needs nothing"
 
 
 class Member:
@@ -100,7 +101,7 @@ class Member:
     def ended_early(self) -> MissingError:
         return MissingError(
             f"{self.name}'s container ended before it was ready: {self.how_it_ended()}",
-            hint="an image needs a python with testbed and torch (testbed image build); image: host needs nothing",
+            hint=NEEDED,
         )
 
     def how_it_ended(self) -> str:
@@ -199,6 +200,8 @@ class Member:
             self.error = PeerLostError(done["error"], hint=done["hint"], peer=lost["peer"], step=lost["step"])
         elif done["storage"]:
             self.error = StorageError(done["error"], hint=done["hint"])
+        elif diverged := done["diverged"]:
+            self.error = DivergedError(done["error"], hint=done["hint"], **diverged)
         else:
             self.error = TrainingError(done["error"], hint=done["hint"])
         return str(done["died"])

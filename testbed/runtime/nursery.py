@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from testbed.errors import StorageError, TestbedError, TrainingError
+from testbed.errors import DivergedError, StorageError, TestbedError, TrainingError
 from testbed.network import namespaces, state
 from testbed.network.handle import Handle
 from testbed.network.wire import read_line, send_line
@@ -96,8 +96,15 @@ def _run_cell(control: socket.socket, handle: Handle, request: dict[str, Any]) -
                     send_line(control, {"restarted": crew.restart(job.rank, partial(begin, job, again["restart"]))})
         crew.results()
     except TestbedError as error:
-        return {"error": str(error), "hint": error.hint, "storage": isinstance(error, StorageError)}
-    return {"error": None, "hint": None, "storage": False}
+        return told(error)
+    return {"error": None}
+
+
+def told(error: TestbedError) -> dict[str, Any]:
+    """What the controller hears of it: the fields of runtime.base.Outcome."""
+    diverged = {"worker": error.worker, "step": error.step} if isinstance(error, DivergedError) else None
+    storage = isinstance(error, StorageError)
+    return {"error": str(error), "hint": error.hint, "storage": storage, "diverged": diverged}
 
 
 def preload(job: Job) -> None:

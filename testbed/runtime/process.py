@@ -91,7 +91,7 @@ class ProcessRuntime(Runtime):
             return None
         try:
             done = self._done or self._read()["done"]
-            outcome = Outcome(done["error"], done["hint"], done["storage"])
+            outcome = Outcome(**done)
         except TrainingError as error:
             outcome = Outcome(str(error), error.hint)
         if outcome.error:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 from contextlib import suppress
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from testbed.compressors.base import all_finite
-from testbed.errors import StorageError, TestbedError, TrainingError
+from testbed.errors import DivergedError, StorageError, TestbedError, TrainingError
 from testbed.methods.base import Method
 from testbed.tasks import base as tasks
 from testbed.tasks import spec
@@ -27,7 +25,7 @@ from testbed.worker.lost import Lost
 from testbed.worker.peer import WorkerPeer
 from testbed.worker.progress import Progress, Where
 from testbed.worker.rejoin import DECIDED, Neighbourhood, Parts, come_back
-from testbed.worker.result import JobResult
+from testbed.worker.result import JobResult, write_unfinished
 from testbed.worker.snapshots import Metric, Snapshots
 from testbed.worker.sockets import tcp_bytes_sent
 from testbed.worker.trace import Trace
@@ -49,11 +47,12 @@ class Worker:
     trace: Trace
     clock: Clock
     peer: WorkerPeer
+    metrics: list[Metric] = field(default_factory=list)
 
 
 def run_job(job: Job, *, method: Method | None = None, task: tasks.Task | None = None) -> JobResult:
     """Train; the method and the task are made from the job's specs unless given. Results are also written to the job's
-    directory, the trace even where training fails."""
+    directory, trace and metrics so far even where training fails."""
     torch.set_num_threads(1)  # workers share cores
     trace = Trace(job.rank)
     patience = max(600.0, job.deadline * job.size)  # the slowest worker may be a graph's diameter of steps behind
@@ -65,13 +64,15 @@ def run_job(job: Job, *, method: Method | None = None, task: tasks.Task | None =
         result.write(Path(job.directory))
     except LeftBehindError:
         raise  # it has done nothing that a trace could show
-    except TestbedError:
+    except TestbedError as error:
+        if isinstance(error, DivergedError):
+            error.worker = job.name_of(job.rank)
         with suppress(OSError):  # why it failed matters more
-            np.save(Path(job.directory) / f"trace.{job.rank}.npy", trace.spans())  # quickly: others wait to hear why
+            write_unfinished(Path(job.directory), job.rank, trace.spans(), worker.metrics)
         raise
     except OSError as error:
         if _refused(job, error):
-            raise StorageError(f"cannot write to {job.directory}: {os.strerror(error.errno or 0)}") from error
+            raise StorageError.of(job.directory, error) from error
         raise
     return result
 
@@ -133,6 +134,7 @@ class _Run:
         self.warnings = worker.method.check(peer.gossip)
         self.first = 0
         self.before: dict[str, Any] = {"elapsed_ns": 0, "metrics": [], "sent": {}}  # an interruption
+        self.metrics = worker.metrics
         self.sent = worker.transport.sent
         self.sent_before = 0  # in an earlier life
         self.tcp_before = 0
@@ -171,7 +173,7 @@ class _Run:
         if self.first:
             self.before = self.checkpoints.load(self.first, worker.peer, worker.task, self.state)
             self.snapshots.resume(self.first)
-        self.metrics = [Metric(*row) for row in self.before["metrics"]]
+        self.metrics += [Metric(*row) for row in self.before["metrics"]]
 
     def come_back(self) -> None:
         """Instead of `connect`, where this worker was started again: the others are training."""
@@ -183,7 +185,6 @@ class _Run:
         worker.method, self.state, self.first = back.method, back.state, back.step
         self.neighbourhood = Neighbourhood(self._parts(self.progress), self.state, back.notice)
         self.snapshots.resume(back.step)
-        self.metrics = []
         self.sent_before, self.began_ns = earlier.bytes_sent, earlier.start_ns
         worker.clock.start(self.began_ns, -back.standing_ns)
         self._show(back.step, worker.clock.now_ns(), self._bytes_sent())
@@ -264,10 +265,11 @@ class _Run:
         for what, flat in (("", peer.x), ("the gradient of ", task.grad)):
             for slot in peer.layout.slots:
                 if not all_finite(flat[slot.start : slot.stop]):
-                    raise TrainingError(
+                    raise DivergedError(
                         f"{what}{slot.name} holds NaN or Inf at step {step} (loss {peer.loss}): "
                         "the training has diverged",
                         hint="lower the learning rate (or the method's gamma), or warm up",
+                        step=step,
                     )
 
     def _save(self, done: int) -> None:

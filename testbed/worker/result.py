@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -43,10 +42,7 @@ class JobResult:
         """As worker.<rank>.npz, complete or not at all. Tables are made by who collects: numpy is loaded already."""
         text = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("metrics", "spans", "x")}
         text["metrics"] = [astuple(row) for row in self.metrics]
-        unfinished = directory / f"worker.{self.rank}.part"
-        with unfinished.open("wb") as file:
-            np.savez(file, spans=self.spans, x=self.x, text=np.array(json.dumps(text)))
-        unfinished.rename(directory / f"worker.{self.rank}.npz")
+        _store(directory, f"worker.{self.rank}", spans=self.spans, x=self.x, text=np.array(json.dumps(text)))
 
     @staticmethod
     def read(directory: Path, rank: int) -> JobResult:
@@ -61,13 +57,17 @@ class JobResult:
 
 def write_tables(results: Sequence[JobResult], directory: Path) -> None:
     """All workers' trace.parquet and metrics.parquet."""
+    rows = [row for result in results for row in result.metrics]
+    _write_tables(directory, {result.rank: result.spans for result in results}, rows)
+
+
+def _write_tables(directory: Path, spans: Mapping[int, NDArray[np.void]], metrics: Sequence[Metric]) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
-    traces = [to_arrow(result.rank, result.spans) for result in results]
+    traces = [to_arrow(rank, own) for rank, own in spans.items()]
     parquet.write_table(pa.concat_tables(traces), directory / "trace.parquet")
-    rows = [row for result in results for row in result.metrics]
-    parquet.write_table(metrics_table(rows), directory / "metrics.parquet")
+    parquet.write_table(metrics_table(metrics), directory / "metrics.parquet")
 
 
 def metrics_table(metrics: Sequence[Metric]) -> Any:
@@ -79,15 +79,28 @@ def metrics_table(metrics: Sequence[Metric]) -> Any:
     return pa.table({name: pa.array([getattr(row, name) for row in metrics], type=types.get(name)) for name in names})
 
 
-def merge_traces(directory: Path) -> None:
-    """What workers of a failed cell wrote themselves, trace.<rank>.npy, as trace.parquet."""
-    import pyarrow as pa
-    from pyarrow import parquet
+def write_unfinished(directory: Path, rank: int, spans: NDArray[np.void], metrics: Sequence[Metric]) -> None:
+    """What a worker knows that cannot go on, as unfinished.<rank>.npz. Quickly: others wait to hear why."""
+    text = json.dumps([astuple(row) for row in metrics])
+    _store(directory, f"unfinished.{rank}", spans=spans, metrics=np.array(text))
 
-    tables = []
-    for part in sorted(directory.glob("trace.[0-9]*.npy")):
-        with suppress(ValueError, EOFError):  # its worker was killed while it wrote
-            tables.append(to_arrow(int(part.name.split(".")[1]), np.load(part)))
+
+def merge_unfinished(directory: Path) -> None:
+    """What the workers of such a cell wrote, as trace.parquet and metrics.parquet."""
+    spans: dict[int, NDArray[np.void]] = {}
+    metrics: list[Metric] = []
+    for part in sorted(directory.glob("unfinished.*.npz")):
+        with np.load(part) as stored:
+            spans[int(part.name.split(".")[1])] = stored["spans"]
+            metrics += [Metric(*row) for row in json.loads(str(stored["metrics"]))]
         part.unlink()
-    if tables:
-        parquet.write_table(pa.concat_tables(tables), directory / "trace.parquet")
+    if spans:
+        _write_tables(directory, spans, metrics)
+
+
+def _store(directory: Path, name: str, **arrays: Any) -> None:
+    """As <name>.npz, complete or not at all."""
+    unfinished = directory / f"{name}.part"
+    with unfinished.open("wb") as file:
+        np.savez(file, **arrays)
+    unfinished.rename(directory / f"{name}.npz")

@@ -1,5 +1,7 @@
 """`python -m analysis.NAME RUN -o FILE`."""
 
+import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +45,33 @@ def test_what_a_run_lacks_is_said_in_a_sentence(tmp_path, capsys):
     assert run(scaling.draw, SWEEP, "-o", tmp_path / "fig.pdf") == 2
     assert capsys.readouterr().err.startswith("error: sweep: the number of workers was not swept\n")
     assert not (tmp_path / "fig.pdf").exists()
+
+
+@pytest.mark.parametrize(("failed", "words"), [(1, "the only cell that was run"), (2, "each of the 2 cells run")])
+def test_where_all_cells_failed_the_reason_is_said(tmp_path, capsys, failed, words):
+    folder = shutil.copytree(SWEEP, tmp_path / "sweep")
+    for number, cell in enumerate(sorted((folder / "cells").iterdir())):
+        (cell / "result.json").unlink()
+        if number < failed:
+            text = json.dumps({"error": "w1 died", "verdict": {"grade": "invalid", "reasons": ["w1 died"]}})
+            (cell / "result.json").write_text(text)
+    assert run(memory_table.table, folder) == 2
+    told = capsys.readouterr().err
+    assert words in told
+    assert "failed: w1 died\n" in told
+    assert f"testbed logs {folder}" in told
+
+
+def test_memory_that_is_not_told_apart_is_no_difference(tmp_path):
+    folder = shutil.copytree(SWEEP, tmp_path / "sweep")
+    megabytes = {"allreduce": 20.0, "dpsgd": 19.7, "powergossip": 17.0, "choco-compressor-sign": 22.5}
+    for cell in (folder / "cells").iterdir():
+        result = json.loads((cell / "result.json").read_text())
+        own = megabytes.get(cell.name.split("-", 1)[1].rpartition("-")[0])
+        result["memory_per_worker"] = None if own is None else 1e6 * own
+        (cell / "result.json").write_text(json.dumps(result))
+    found = memory_table.table(open_run(folder)).set_index("method")["difference from all-reduce, MB"]
+    assert found.dropna().to_dict() == {"powergossip": -3.0, "choco sign": 2.5}
 
 
 def test_other_mistakes(tmp_path, capsys):

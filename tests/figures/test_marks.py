@@ -10,6 +10,7 @@ from analysis import (
     loss_vs_time,
     method_table,
     network_map,
+    outcome,
     style,
     time_breakdown,
     winner_map,
@@ -64,6 +65,36 @@ def test_failed_cells_are_counted():
     assert "left out: 2 failed cells" in remark(loss_vs_time.draw(open_run(FAULTS)))
 
 
+def test_what_diverged_is_told_instead_of_an_accuracy_and_a_time(path):
+    for cell in (path / "cells").glob("*-dpsgd-r*"):
+        diverge(path, cell.name)
+    run = open_run(path)
+    rows = method_table.table(run).set_index(["network", "method"])
+    here = rows.loc[("latency 5 ms · rate 100 Mbit/s", "dpsgd")]
+    assert [here[name] for name in ("accuracy", "loss", "s to 85%")] == ["diverged at step 86"] * 3
+    assert here["doubt"] == "1 diverged"
+    assert "left out: 4 diverged cells" in remark(loss_vs_time.draw(run))
+    for cell in (path / "cells").iterdir():
+        diverge(path, cell.name)
+    with pytest.raises(LackingError, match="every training diverged"):
+        loss_vs_time.draw(open_run(path))
+
+
+def test_bits_at_which_a_method_diverges_are_named(path):
+    run = open_run(path)
+    rows = run.results[run.results["family"].isin(("allreduce", "dpsgd"))].copy()
+    rows["bits"], rows["line"] = [8.0 if family == "dpsgd" else 2.0 for family in rows["family"]], "dcd"
+    rows.loc[rows["bits"] == 2, "test_accuracy"] = float("nan")
+    assert "diverged: dcd at 2" in remark(outcome.draw(run, rows, "bits", "bits"))
+    rows["seed"] = range(len(rows))
+    rows.loc[(rows["bits"] == 8) & (rows["point"] == 0), "test_accuracy"] = float("nan")
+    assert "diverged: dcd at 2 (4 of 4), dcd at 8 (1 of 4)" in remark(outcome.draw(run, rows, "bits", "bits"))
+
+
+def diverge(path, cell):
+    change(path, cell, error="w1: NaN", hint="warm up", diverged={"worker": "w1", "step": 86}, final={}, target=None)
+
+
 def test_no_valid_cell_no_figure(path):
     for file in (path / "cells").iterdir():
         change(path, file.name, verdict={"grade": "invalid", "reasons": ["far off"]})
@@ -93,6 +124,8 @@ def test_winner():
     without = winner_map.winner(here[here["family"] != "allreduce"], "step_s")
     assert (without.over_stock, without.over_best) == (None, 5.0)
     assert winner_map.winner(here.assign(step_s=float("nan")), "step_s") is None
+    now_and_then = here.assign(diverged=[0, 0, 0, 0, 1])
+    assert winner_map.winner(now_and_then, "step_s").method != "powergossip"
 
 
 def test_parts_of_a_step_add_up():

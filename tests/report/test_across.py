@@ -60,9 +60,23 @@ def test_times_and_their_ratio(tmp_path, capsys):
     told = capsys.readouterr().out
     assert "seed" in told
     assert told.count(" 0.50 ") == 16  # five methods on four networks; one never gets there
-    assert "not reached" in told
+    assert "time to 85 %, and accuracy at the end" in told
+    assert "not reached, " in told
     show([recorded, recorded], as_json=False)
     assert "the runs have the same scenario" in capsys.readouterr().out
+
+
+def test_how_well_the_models_did_stands_beside_the_time():
+    from testbed.report.across import _cell, _metric
+
+    def cells(final: dict[str, float], **values):
+        lines = compare([result(final=final, **values)])
+        return [_cell(line, _metric([lines])) for line in lines]
+
+    assert cells({"test_accuracy": 0.912, "test_loss": 0.3}) == ["100.0 ms, 91.2 %"]
+    assert cells({"test_accuracy": 0.8}, target=reached(None)) == ["not reached, 80.0 %"]
+    assert cells({"test_loss": 0.0312}, target=reached(1.5)) == ["1.50 s, 0.0312"]
+    assert cells({}) == ["100.0 ms"]
 
 
 def test_for_programs(tmp_path, capsys):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from results.test_comparison import failed, reached, result
+from results.test_comparison import diverged, failed, reached, result
 
 from testbed.report.answer import Setup, answer, leaders
 from testbed.results.comparison import compare
@@ -57,6 +57,34 @@ def test_the_yardstick_that_failed_or_was_invalid():
     assert says(failed("allreduce"), result(target=reached(8.0))).endswith("in 8.0 s; all-reduce failed.")
     invalid = slow(grade="invalid")
     assert says(invalid, result(target=reached(8.0))).endswith("in 8.0 s; all-reduce has no valid result.")
+
+
+def test_the_yardstick_that_diverged():
+    assert says(diverged("allreduce"), result(target=reached(8.0))).endswith("in 8.0 s; all-reduce diverged.")
+    some = [slow(), diverged("allreduce"), result(target=reached(8.0))]
+    assert says(*some).endswith("in 8.0 s; all-reduce diverged in 1 of 2 repeats.")
+
+
+def test_who_diverged_is_named_and_nothing_is_said_of_failures():
+    ran = [slow(9.0), result(target=reached(2.0)), diverged("ecd"), result("dcd", target=reached(3.0)), diverged("dcd")]
+    assert "dpsgd reached 90 % in 2.0 s, 4.5× sooner than all-reduce" in says(*ran)
+    told = caveats(*ran)
+    assert "Diverged: ecd (at step 86) and dcd (at step 86, in 1 of 2 repeats)." in told
+    assert "failed" not in told
+    assert "Left out" not in told
+    assert says(diverged("ecd"), failed()) == "No method gave a result that counts: 1 cell failed, 1 cell diverged."
+    swept = [result("allreduce", setting=name) for name in "ab"] + [diverged("ecd", setting="a")]
+    assert "Diverged: ecd (at step 86)." in caveats(*swept)
+    assert "Diverged: ecd (at 1 of 2)." in caveats(*swept, result("ecd", setting="b"))
+
+
+def test_a_method_that_diverges_now_and_then_never_wins():
+    ran = [result("allreduce"), result(step_s=0.01), diverged()]
+    assert "all-reduce's steps were the shortest: 100 ms" in says(*ran)
+    assert leaders(compare(ran), RING) == {("", "allreduce")}
+    assert says(result(), diverged()).endswith("no method trained without diverging.")
+    twice = [one for name in "ab" for one in (result(setting=name), diverged(setting=name))]
+    assert says(*twice).endswith("no method trained without diverging at any of 2 networks.")
 
 
 def test_only_one_got_there():

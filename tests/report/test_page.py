@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from recorded_runs import change
 
 from testbed.report import page
 from testbed.report.figures import Drawn
@@ -93,6 +94,29 @@ def test_failures_events_and_the_dead_are_told(faults):
     assert "w2 3 times slower" in faults.text
     assert "2 failed" in faults.text
     assert "1 of 2 did" in faults.text  # choco reached its target in one of its repeats
+
+
+def test_equal_losses_are_promised_only_where_timing_does_not_decide(sweep, faults):
+    assert "the same losses under every network" in sweep.text
+    assert "the same losses under every network" not in faults.text
+    assert "the same losses until a worker is lost" in faults.text
+
+
+def test_what_needs_a_word_of_explanation_has_one(sweep):
+    assert "All-reduce waits 2.1 times its floor: Gloo" in sweep.text
+    assert "goodput there, Mbit/s" in sweep.text
+    assert "goodput: what headers leave of a rate" in sweep.text
+
+
+def test_a_training_that_diverged_is_told_as_such(tmp_path):
+    run = copied(tmp_path, "sweep")
+    words = "w1: head holds NaN or Inf at step 86"
+    change(run.path, "v0-dpsgd-r0", error=words, hint="warm up first", diverged={"worker": "w1", "step": 86})
+    reader = Reader(page.render(run, []))
+    for text in ("Diverged: dpsgd (at 1 of 4).", "diverged at step 86", words, "warm up first", "1 diverged"):
+        assert text in reader.text
+    assert "dpsgd · 5 ms, 100 Mbit/s diverged" in reader.text
+    assert "1 failed" not in reader.text
 
 
 def test_tables_have_captions_and_drawings_have_names(sweep, faults):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from results.test_comparison import failed, reached, result
+from results.test_comparison import diverged, failed, reached, result
 
 from testbed.report import tables
 from testbed.results.comparison import compare
@@ -47,6 +47,17 @@ def test_spreads_misses_and_what_is_left_out_are_told():
     assert [row.doubtful for row in table.rows] == [True, False, True]
 
 
+def test_a_training_that_diverged_has_the_step_instead_of_a_time_and_no_verdict():
+    ran = [result("allreduce", target=reached(1.0)), diverged("ecd"), result(target=reached(2.0)), diverged()]
+    table = tables.comparison(compare(ran))
+    assert cell(table, 1, "time to 90 %") == tables.Cell("diverged at step 86", None, kind="missed")
+    assert (cell(table, 1, "step, ms").text, cell(table, 1, "verdict")) == ("–", tables.Cell("–"))
+    assert cell(table, 1, "runs") == tables.Cell("0", 0.0, "1 diverged")
+    assert cell(table, 2, "time to 90 %") == tables.Cell("not reached", None, "1 of 2 did", "missed")
+    table = tables.comparison(compare([result("allreduce"), diverged("ecd")]))
+    assert cell(table, 1, "step, ms").text == "diverged at step 86"
+
+
 def test_bars_are_shares_of_the_longest_step_at_the_same_setting():
     table = tables.comparison(
         compare([result("a", step_s=0.2), result("b", step_s=0.1), result("b", setting="other", step_s=0.1)])
@@ -83,6 +94,13 @@ def test_what_happened_is_in_the_order_of_time():
     ]
     assert found[2].problem == "it had ended"
     assert found[0].cell == "dpsgd · repeat 1"
+
+
+def test_who_rejoined_is_told_once():
+    rejoined = {"text": "w3 rejoined in step 9, 1.2 s after it was lost", "at": 2.0}
+    events = [{"subject": "w3", "what": what, "at": 1.5, "due": 1.5} for what in ("restarted", "rejoined in step 9")]
+    found = tables.happenings([result(events=events, rejoined=[rejoined])])
+    assert [one.text for one in found] == ["w3 restarted", "w3 rejoined in step 9, 1.2 s after it was lost"]
 
 
 def test_warnings_name_whom_they_concern_and_leave_losses_to_others():

@@ -56,7 +56,16 @@ RING = {"link": {"latency": "25ms", "rate": "10mbit"}}
          "around a switch at 5 ms, unlimited rate, 1 % loss"),
         ({"topology": {"torus": "2x4"}}, "in a 2x4 torus at 25 ms, 10 Mbit/s"),
         ({"links": [{"between": ["w0", "w1"], "rate": "1mbit"}]},
-         "in a ring with links at 25 ms, 10 Mbit/s (1 of them set apart)"),
+         "in a ring at 25 ms, 10 Mbit/s but 1 Mbit/s on w0-w1"),
+        ({"links": [{"from": "w0", "to": "w1", "rate": "1mbit", "latency": "80ms", "jitter": "1ms"},
+                    {"between": ["w2", "w3"], "rate": "unlimited", "latency": "26ms"}]},
+         "in a ring at 25 ms, 10 Mbit/s but 80 ms, 1 Mbit/s, 1 ms jitter on w0→w1 and unlimited rate on w2-w3"),
+        ({"links": [{"between": ["w0", "w1"], "loss": "1%"}, {"between": ["w1", "w2"], "loss": "1%"},
+                    {"between": ["w2", "w3"], "rate": "9mbit"}]},
+         "in a ring at 25 ms, 10 Mbit/s but 1 % loss on w0-w1 and w1-w2"),
+        ({"links": [{"between": ["w0", "w1"], "rate": "9mbit"}]}, "in a ring at 25 ms, 10 Mbit/s (1 link differs)"),
+        ({"links": [{"between": [f"w{n}", f"w{n + 1}"], "rate": "1mbit"} for n in range(3)]},
+         "in a ring at 25 ms, 10 Mbit/s (3 links differ)"),
         ({"regions": {"eu": ["w0", "w1"], "us": [f"w{n}" for n in range(2, 8)]}, "between": {"latency": "80ms"}},
          "in 2 regions at 25 ms, 10 Mbit/s"),
     ],
@@ -74,3 +83,8 @@ def test_a_place_from_a_file():
 def test_what_is_swept_is_no_place():
     scenario = {"network": RING, "sweep": {"network.link.latency": ["1ms"], "workers": [4, 8]}}
     assert words.place(scenario, 4) == "the workers in a ring at 10 Mbit/s"
+    apart = {**RING, "links": [{"between": ["w0", "w1"], "latency": "80ms"}]}
+    scenario = {"network": apart, "sweep": {"network.link.latency": ["1ms"]}}
+    assert words.place(scenario, 4) == "4 workers in a ring at 10 Mbit/s but 80 ms on w0-w1"
+    scenario = {"network": apart, "sweep": {"network.links.0.latency": ["80ms", "160ms"]}}
+    assert words.place(scenario, 4) == "4 workers in a ring at 25 ms, 10 Mbit/s"

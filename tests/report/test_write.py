@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from pathlib import Path
 
@@ -10,7 +11,9 @@ from click.testing import CliRunner
 from results.made import make_run
 
 from testbed.cli import cli
+from testbed.errors import StorageError
 from testbed.report import figures
+from testbed.report.write import write
 from testbed.results.rundir import RunDirectory
 from testbed.running import _report
 
@@ -65,3 +68,19 @@ def test_a_figure_that_fails_is_left_out_and_told(tmp_path, monkeypatch):
     assert said == ["the figure network_map could not be drawn: ZeroDivisionError: no room"]
     assert sorted(file.name for file in (run.path / "figures").iterdir()) == ["emulation.pdf", "emulation.png"]
     assert 'id="emulation-' in drawn[0].svg
+
+
+@pytest.mark.parametrize(("refusal", "helps"), [(errno.EROFS, "make it writable"), (errno.ENOSPC, "make room")])
+def test_a_place_that_cannot_be_written_to_is_told_once(tmp_path, monkeypatch, refusal, helps):
+    from analysis import style
+
+    def fails(*_: object) -> None:
+        raise OSError(refusal, "it says no")
+
+    monkeypatch.setattr(style, "save", fails)
+    said: list[str] = []
+    run = RunDirectory.open(shutil.copytree(RECORDED / "faults", tmp_path / "run"))
+    with pytest.raises(StorageError, match=f"cannot write to {run.path}") as told:
+        write(run, said.append)
+    assert said == []
+    assert helps in (told.value.hint or "")

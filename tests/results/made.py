@@ -40,6 +40,12 @@ def failed() -> dict[str, Any]:
     }
 
 
+def diverged() -> dict[str, Any]:
+    error = "w1: head holds NaN or Inf at step 86 (loss nan): the training has diverged"
+    found = {**failed(), "error": error, "hint": "warm up", "diverged": {"worker": "w1", "step": 86}}
+    return {**found, "verdict": {"grade": "faithful", "reasons": []}}
+
+
 def calibration() -> Calibration:
     there, back = Way(100_000_000, 0.0, goodput=95e6), Way(100_000_000, 0.01, lost=0.012, packets=1500)
     probe = Probe("w0", "w1", ("w0-w1",), 0.01, 0.0, there, back, rtt=0.0101, uses=frozenset({"w0-w1"}))

@@ -40,10 +40,20 @@ def failed(method: str = "dpsgd", error: str = "w1 died") -> dict[str, Any]:
     }
 
 
+def diverged(method: str = "dpsgd", step: int = 86, **values: Any) -> dict[str, Any]:
+    error = f"w1: head holds NaN or Inf at step {step} (loss nan): the training has diverged"
+    emulation = {"grade": "suspect", "reasons": ["the processors were only 3% idle"]}
+    found = {**failed(method, error), "hint": "warm up", "verdict": emulation}
+    return {**found, "diverged": {"worker": "w1", "step": step}, **values}
+
+
 def test_labels_are_short_but_tell_options_apart():
     assert method_label({"method": "dpsgd", "options": {}}) == "dpsgd"
     assert method_label({"method": "dcd", "options": {"compressor": {"quantize": "8bit"}}}) == "dcd quantize 8bit"
     assert method_label({"method": "choco", "options": {"compressor": "sign", "gamma": 0.4}}) == "choco sign 0.4"
+    for nothing in (None, {}):
+        own = {"compressor": {"mine.py:Half": nothing}, "gamma": 0}
+        assert method_label({"method": "choco", "options": own}) == "choco mine.py:Half 0"
 
 
 def test_repeats_are_averaged_and_their_spread_is_told():
@@ -90,6 +100,26 @@ def test_failed_cells_are_told_and_do_not_hide_the_others():
     assert line.reasons == ("w1 died",)
     (line,) = compare([failed()])
     assert (line.runs, line.step_s, line.parts_s, line.verdict) == (0, None, {}, "failed")
+
+
+def test_a_training_that_diverged_is_no_failure_and_no_number():
+    (line,) = compare([diverged()])
+    assert (line.runs, line.failed, line.diverged, line.diverged_step) == (0, 0, 1, 86)
+    assert (line.step_s, line.verdict, line.reasons) == (None, "diverged", ())
+    assert line.divergence == "diverged at step 86"
+    (line,) = compare([diverged(step=90), diverged(step=80)])
+    assert line.divergence == "all 2 diverged at step 80 or later"
+    (line,) = compare([diverged(), failed()])
+    assert (line.failed, line.diverged, line.verdict, line.divergence) == (1, 1, "failed", "1 of 2 diverged")
+
+
+def test_where_some_repeats_diverged_the_others_times_are_shown_but_nothing_is_won_by_them():
+    results = [result("allreduce", target=reached(8.0)), result(step_s=0.2, target=reached(2.0)), diverged()]
+    _, line = compare(results)
+    assert (line.runs, line.step_s, line.reached, line.divergence) == (1, 0.2, 1, "1 of 2 diverged")
+    assert (line.target_s, line.speedup, line.verdict) == (None, None, "faithful")
+    assert compare([result("allreduce"), result(), diverged()])[1].speedup is None
+    assert compare([result("allreduce"), diverged("allreduce"), result()])[1].speedup is None
 
 
 def test_each_setting_has_its_own_yardstick():

@@ -3,8 +3,11 @@
 import pytest
 
 from testbed.plan import plan
-from testbed.results.floors import gossip_floor, ring_floor
+from testbed.results.comparison import compare
+from testbed.results.floors import above_floor, gossip_floor, ring_floor
 from testbed.scenario.load import loads
+
+from .test_comparison import result
 
 
 def network(text: str):
@@ -65,3 +68,14 @@ def test_a_ring_all_reduce():
     assert ring_floor(uphill, 40_000) == pytest.approx(ring_floor(RING, 40_000)), "it goes the other way round"
     alone = network("workers: 1\nnetwork: {topology: complete}")
     assert ring_floor(alone, 40_000) == 0
+
+
+def test_why_the_stock_all_reduce_is_far_above_its_floor():
+    def why(wait: float, method: str = "allreduce", **values) -> str:
+        parts = {"compute": 0.5, "codec": 0.0, "wait": wait, "mix": 0.0, "other": 0.0}
+        return above_floor(compare([result(method, parts_s=parts, step_s=0.5 + wait, floor_s=0.1, **values)]))
+
+    assert why(0.21).startswith("all-reduce waits 2.1 times its floor: Gloo")
+    assert why(0.14) == ""  # though its step, with what it computes, takes longer
+    assert why(0.41) == ""  # that is more than round trips take
+    assert why(0.21, "dpsgd") == why(0.21, backend="nccl") == above_floor([]) == ""

@@ -9,7 +9,7 @@ from testbed.errors import ScenarioError
 from testbed.results import listing, logs, show
 from testbed.results.rundir import RunDirectory
 
-from .made import CELLS, calibration, make_run
+from .made import CELLS, calibration, diverged, done, make_run
 
 
 def test_a_run_in_one_line(tmp_path):
@@ -87,6 +87,26 @@ def test_show_for_programs(tmp_path, capsys):
     assert [cell["id"] for cell in data["cells"]] == list(CELLS[:2])
     assert len(data["links"]) == 1
     assert data["environment"]["box"] == "uml"
+
+
+def test_a_cell_that_diverged_is_done_and_nothing_is_left_to_resume(tmp_path, capsys):
+    run = make_run(tmp_path)
+    for cell, found in zip(CELLS, (done(), diverged(), done()), strict=True):
+        run.cell(cell).mkdir(exist_ok=True)
+        run.write_json(f"cells/{cell}/result.json", found)
+    one = listing.summary(run)
+    assert (one.done, one.failed, one.verdicts) == (3, 0, {"suspect": 2, "diverged": 1})
+    listing.show(tmp_path)
+    assert capsys.readouterr().out.splitlines()[1].split()[3:] == ["3", "0", "3", "2", "suspect,", "1", "diverged"]
+    show.show(run, as_json=False)
+    said = capsys.readouterr().out
+    assert "3 of 3 cells are done, of which 1 diverged" in said
+    assert "resume" not in said
+    assert "diverged at step 86" in said
+    show.show(run, as_json=True)
+    data = json.loads(capsys.readouterr().out)
+    assert [cell["status"] for cell in data["cells"]] == ["done", "diverged", "done"]
+    assert data["cells"][1]["hint"] == "warm up"
 
 
 def test_show_before_anything_is_done(tmp_path, capsys):

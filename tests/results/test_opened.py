@@ -11,7 +11,7 @@ from testbed.errors import ScenarioError, StorageError
 from testbed.results.comparison import compare
 from testbed.results.opened import open_run
 
-from .made import make_run
+from .made import diverged, make_run
 
 CELL = "v3-dcd-compressor-quantize-8bit-r0"
 
@@ -160,6 +160,15 @@ def test_a_failed_cell_does_not_hide_numbers_of_others(tmp_path):
     run = open_run(make_run(tmp_path).path)
     assert run.results["verdict"].tolist() == ["suspect", "failed"]
     assert math.isnan(run.results["step_s"][1])
+
+
+def test_a_cell_that_diverged_says_at_which_step(tmp_path):
+    made = make_run(tmp_path)
+    made.write_json("cells/v0-dpsgd-r0/result.json", diverged())
+    run = open_run(made.path)
+    assert run.results["verdict"].tolist() == ["suspect", "diverged"]
+    assert run.results["diverged_step"][1] == 86
+    assert run.compare()["diverged"].tolist() == [0, 1]
 
 
 def test_emulated_gradients_are_known(tmp_path):

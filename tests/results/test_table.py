@@ -8,7 +8,7 @@ from rich.console import Console
 from testbed.results.comparison import compare
 from testbed.results.table import show_comparison
 
-from .test_comparison import failed, reached, result
+from .test_comparison import diverged, failed, reached, result
 
 
 def shown(results, width: int) -> list[str]:
@@ -36,6 +36,15 @@ def test_all_columns_where_there_is_room():
     assert found["choco"][6] == "not reached"
     assert found["choco"][9] == "–"
     assert found["dcd"] == ["–"] * 10 + ["failed"]
+
+
+def test_what_diverged_says_so_where_others_have_a_time():
+    found = rows(shown([*RESULTS, diverged("ecd")], 150))
+    assert found["ecd"] == ["–"] * 6 + ["diverged at step 86"] + ["–"] * 4
+    found = rows(shown([result("allreduce"), diverged("ecd")], 150))
+    assert found["ecd"] == ["diverged at step 86"] + ["–"] * 9
+    found = rows(shown([result("ecd", target=reached(2.0)), diverged("ecd"), failed("ecd")], 150))
+    assert (found["ecd"][6], found["ecd"][10]) == ("1 of 3 diverged", "faithful (1 failed, 1 of 3 diverged)")
 
 
 @pytest.mark.parametrize("width", [150, 110, 90, 70, 50, 30])

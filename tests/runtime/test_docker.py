@@ -110,7 +110,7 @@ def test_there_is_no_way_out_and_no_more_memory_than_allowed(engine: DockerClien
         place.folder,
         workers="{count: 2, memory: 150mb, cpus: 0.7}",
         training=SHORT,
-        methods="[dpsgd, prisoner.py:Prisoner, toys.py:Hog, toys.py:Crash, allreduce]",
+        methods="[dpsgd, prisoner.py:Prisoner, toys.py:Hog, toys.py:Crash, toys.py:Poison, allreduce]",
     )
     with socket.create_server(("127.0.0.1", 0)) as service:
         (place.folder / "port").write_text(str(service.getsockname()[1]))
@@ -144,10 +144,11 @@ def test_there_is_no_way_out_and_no_more_memory_than_allowed(engine: DockerClien
     assert limits["NetworkMode"] == "none"
     assert 150_000_000 < limits["Memory"] == limits["MemorySwap"] < 500_000_000  # with what torch takes
     assert limits["CpuQuota"] / limits["CpuPeriod"] == pytest.approx(0.7)
-    hog, crash = (result(place, f"v0-toys.py-{toy}-r0") for toy in ("hog", "crash"))
+    hog, crash, poison = (result(place, f"v0-toys.py-{toy}-r0") for toy in ("hog", "crash", "poison"))
     assert hog["error"] == "w1 ran out of memory: the scenario allows 150 MB each"
     assert crash["error"] == "w1: ZeroDivisionError: division by zero"
     assert "about to divide" in (cells / "v0-toys.py-crash-r0/logs/w1.log").read_text()
+    assert poison["diverged"] == {"worker": "w1", "step": 4}
     assert result(place, "v0-allreduce-r0")["error"] is None
     assert place.left_behind() == []
 
@@ -226,6 +227,9 @@ def test_an_engine_that_stops_ends_the_run_clearly(place: Place) -> None:
     assert "the Docker engine could not" in words
     assert "0 of 2 cells are done; testbed up --resume" in words
     assert "its container ended" in result(place, "v0-dpsgd-r0")["error"]
+    assert "containers may be left, but there is no Docker engine" in place.run("down", "--all").stderr
+    (mark,) = place.state.glob("*.workers")
+    mark.rmdir()
     assert place.left_behind() == []
 
 
@@ -240,11 +244,18 @@ def test_an_image_that_cannot_serve_is_refused(engine: DockerClient, place: Plac
         file = write(place.folder, runtime=f"{{docker: {{image: '{name}:none'}}}}", methods="[dpsgd]")
         done = place.run("up", file, "--out", run_name(place))
         assert done.returncode == 3, done.stderr
-        assert "python" in done.stderr
-        missing = write(place.folder, runtime=f"{{docker: {{image: '{name}:nowhere'}}}}", methods="[dpsgd]")
-        done = place.run("up", missing, "--out", f"{run_name(place)}-2")
-        assert done.returncode == 3
-        assert f"there is no image {name}:nowhere on this machine" in done.stderr
+        assert "w0's container ended before it was ready" in done.stderr
+        assert "an image needs a python with testbed and torch" in done.stderr
+        for wrong, words in (
+            (f"{name}:nowhere", f"there is no image {name}:nowhere on this machine"),
+            ("No Name", "the Docker engine could not find the image No Name: "),
+        ):
+            file = write(place.folder, runtime=f"{{docker: {{image: '{wrong}'}}}}", methods="[dpsgd]")
+            done = place.run("up", file, "--out", f"{run_name(place)}-2")
+            assert done.returncode == 3
+            assert words in done.stderr
+            assert "docker image ls shows what there is" in done.stderr
+            shutil.rmtree(place.folder / f"{run_name(place)}-2")
     finally:
         engine.images.remove(f"{name}:none")
     assert place.left_behind() == []

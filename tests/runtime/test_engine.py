@@ -66,6 +66,7 @@ def short() -> Iterator[Path]:
 
 def test_no_engine_and_one_that_does_not_run(monkeypatch: pytest.MonkeyPatch, short: Path) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{short}/docker.sock")
+    monkeypatch.setenv("TESTBED_STATE", str(short / "state"))
     with pytest.raises(MissingError, match="there is no Docker engine") as none:
         engines.connect()
     assert "install Docker" in (none.value.hint or "")
@@ -77,6 +78,11 @@ def test_no_engine_and_one_that_does_not_run(monkeypatch: pytest.MonkeyPatch, sh
     assert "systemctl start docker" in (stopped.value.hint or "")
     assert engines.finding().ok is False
     assert engines.remove_leftovers() == [], "down --all needs no engine"
+    killed = short / "state" / f"4194304999-1{engines.FOLDER}"
+    killed.mkdir(parents=True)
+    with pytest.raises(MissingError, match=r"containers may be left, but the Docker engine at .* does not run"):
+        engines.remove_leftovers()
+    assert killed.is_dir(), "the next down --all must know of it"
 
 
 @pytest.mark.parametrize(

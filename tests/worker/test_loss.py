@@ -164,10 +164,10 @@ def test_a_frozen_worker_is_named_and_not_those_who_wait_for_others(tmp_path):
                 os.kill(os.getpid(), signal.SIGSTOP)
             return super().gradient(step, out)
 
-    with pytest.raises(PeerLostError, match=r"w[13]: nothing from w2 in step \d"):
+    with pytest.raises(PeerLostError, match=r"w[13]: nothing from w2 in step \d") as raised:
         train_local(N, make("dpsgd"), Freezing, ring(N), TRAINING, directory=tmp_path, deadline=2.0)
-    trace = np.load(tmp_path / "trace.1.npy")
-    assert (trace["kind"] == KINDS.index("fault")).any()
+    with np.load(tmp_path / f"unfinished.{str(raised.value)[1]}.npz") as stored:  # the other may not have had the time
+        assert (stored["spans"]["kind"] == KINDS.index("fault")).any()
 
 
 def test_the_silent_one_is_named_where_all_wait_for_all():
