@@ -37,11 +37,18 @@ cli.add_command(bench)
 
 @cli.command("compressors")
 @click.argument("name", required=False)
-def compressors_(name: str | None) -> None:
-    """List the compressors, or tell all about one."""
-    from testbed.compressors.inventory import about, lines
+@click.option("--check", is_flag=True, help="Try out whether it does what methods rely on: for one of your own.")
+def compressors_(name: str | None, check: bool) -> None:
+    """List the compressors, or tell all about one: NAME, file.py:Class or, to check, '{topk: 1%}'."""
+    from testbed.compressors.inventory import about, checked, lines
+    from testbed.worker.local import parsed
 
-    click.echo("\n".join(about(name) if name else lines()))
+    if not (check and name):
+        click.echo("\n".join(about(name) if name else lines()))
+        return
+    text, kept = checked(parsed("compressor", name))
+    click.echo("\n".join(text))
+    sys.exit(0 if kept else 2)
 
 
 @cli.group()
@@ -283,12 +290,13 @@ def doctor(as_json: bool) -> None:
     sys.exit(run(as_json=as_json))
 
 
-@cli.command()
-def schema() -> None:
+@cli.command("schema")
+@click.option("--markdown", is_flag=True, help="As a page for people: docs/scenario.md.")
+def schema_(markdown: bool) -> None:
     """Print the JSON schema of scenario files: editors complete and check with it."""
-    from testbed.scenario.schema import text
+    from testbed.scenario import reference, schema
 
-    click.echo(text(), nl=False)
+    click.echo(reference.text() if markdown else schema.text(), nl=False)
 
 
 @cli.command("train")

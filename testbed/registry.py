@@ -11,12 +11,13 @@ import importlib.util
 import inspect
 import pkgutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from traceback import extract_tb
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
@@ -107,8 +108,9 @@ class Registry(Generic[T]):
         try:
             module = importlib.import_module(where) if found is None else _load(found.resolve())
         except Exception as error:  # someone else's module may fail in any way
+            place = "" if found is None else _line_in(found.resolve(), error)
             raise ScenarioError(
-                f"{self.word} {name}: {where} cannot be imported: {type(error).__name__}: {error}"
+                f"{self.word} {name}: {where}{place} cannot be imported: {type(error).__name__}: {error}"
             ) from error
         if not hasattr(module, attribute):
             mine = [kind.__name__ for kind in self._defined_in(module)]
@@ -119,9 +121,43 @@ class Registry(Generic[T]):
         return self._checked(getattr(module, attribute), name)
 
     def _checked(self, kind: object, name: str) -> type[T]:
-        if not (isinstance(kind, type) and issubclass(kind, self.base)) or inspect.isabstract(kind):
+        if not (isinstance(kind, type) and issubclass(kind, self.base)):
             raise ScenarioError(f"{self.word} {name}: is no {self.word}", hint=self.contract)
+        for wrong in breaches(kind, self.base):
+            raise ScenarioError(f"{self.word} {name}: {wrong}", hint=self.contract)
         return kind
+
+
+def breaches(kind: type[Any], base: type[Any]) -> Iterator[str]:
+    """Where a class is not what its base asks for: file:line, and what is wrong there."""
+    missing = sorted(getattr(kind, "__abstractmethods__", ()))
+    if missing:
+        yield f"{_place(kind)}: {kind.__name__} does not define {', '.join(missing)}"
+    if inspect.get_annotations(kind) and "__dataclass_fields__" not in vars(kind):
+        yield f"{_place(kind)}: {kind.__name__} has options and is no dataclass; put @dataclass(frozen=True) above it"
+    for name, wanted in inspect.getmembers(base, inspect.isfunction):
+        own = inspect.getattr_static(kind, name)
+        if name.startswith("_") or own is wanted or not inspect.isfunction(own):
+            continue
+        names = list(inspect.signature(wanted).parameters)
+        try:
+            inspect.signature(own).bind(*names)
+        except TypeError:
+            yield f"{_place(own)}: {own.__qualname__} should take ({', '.join(names)})"
+
+
+def _place(thing: Any) -> str:
+    """ "mine.py:12": where a class or function begins."""
+    try:
+        return f"{Path(inspect.getsourcefile(thing) or '').name}:{inspect.getsourcelines(thing)[1]}"
+    except (OSError, TypeError):  # made at run time
+        return str(thing.__module__)
+
+
+def _line_in(file: Path, error: Exception) -> str:
+    """ ":12": where in that file an error came up; nothing where it tells itself."""
+    lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(file)]
+    return f":{lines[-1]}" if lines else ""
 
 
 def _name(kind: type[Any]) -> str:

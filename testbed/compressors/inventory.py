@@ -7,7 +7,7 @@ from dataclasses import MISSING, Field, fields
 from typing import Any
 
 from testbed.columns import aligned
-from testbed.compressors.registry import COMPRESSORS, available, example
+from testbed.compressors.registry import COMPRESSORS, available, example, make
 
 
 def lines() -> list[str]:
@@ -28,6 +28,24 @@ def about(name: str) -> list[str]:
     kind = COMPRESSORS.find(name)
     text = [f"{kind.name}: {inspect.getdoc(kind)}", "", *described(kind)]
     return [*text, f"Paper: {kind.paper}"] if kind.paper else text
+
+
+def checked(spec: object) -> tuple[list[str], bool]:
+    """A compressor's size and error, and whether it keeps each promise that methods rely on."""
+    from testbed.bench.compressors import resnet20
+    from testbed.compressors.promises import lines as promises
+    from testbed.methods.combinations import relative_error
+
+    compressor, layout = make(spec), resnet20()
+    found = list(promises(compressor))
+    text = [f"{'ok    ' if kept else 'BROKEN'}  {words}" for kept, words in found]
+    if all(kept for kept, _ in found):
+        size, error = compressor.bind(layout, seed=0).nbytes / layout.numel, relative_error(compressor)
+        bias = "unbiased" if compressor.unbiased else "biased"
+        text.append(
+            f"{compressor}: {bias}, {size:.3g} bytes per element of a ResNet-20, error {error:.2g} of a Gaussian"
+        )
+    return text, all(kept for kept, _ in found)
 
 
 def described(kind: type[Any]) -> list[str]:

@@ -89,10 +89,14 @@ class ModulePeer(Peer, Protocol):
 class Method(ABC):
     """How the workers agree."""
 
-    name: ClassVar[str]
-    paper: ClassVar[str]  # authors, year, arXiv id
+    name: ClassVar[str]  # in scenarios and reports
+    paper: ClassVar[str] = ""  # authors, year, arXiv id
     forms: ClassVar[str] = ""  # for lists, where an option chooses the form
     survives: ClassVar[bool] = False  # whether the others can go on when a worker is lost (on_failure: continue)
+
+    def __init_subclass__(cls) -> None:
+        if "name" not in cls.__dict__:
+            cls.name = cls.__name__.lower()
 
     def __post_init__(self) -> None:
         parse_options(self, f"method {self.name}")

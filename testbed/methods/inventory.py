@@ -30,4 +30,5 @@ def about(name: str) -> list[str]:
     module = inspect.getdoc(sys.modules[kind.__module__]) or ""
     survives = "the others go on" if kind.survives else "its cells end"
     text = [f"{kind.name}: {inspect.getdoc(kind)}", "", module, ""]
-    return [*text, *described(kind), f"When a worker dies (on_failure: continue): {survives}.", f"Paper: {kind.paper}"]
+    text += [*described(kind), f"When a worker dies (on_failure: continue): {survives}."]
+    return [*text, f"Paper: {kind.paper}"] if kind.paper else text

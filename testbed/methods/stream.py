@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from testbed.compressors.base import Codec, Compressor
+from testbed.errors import TrainingError
 from testbed.flat import Layout
 from testbed.methods.base import Peer
 from testbed.methods.checkpoint import TRANSIENT
@@ -30,7 +31,14 @@ class Stream:
     def encode(self, peer: Peer, vector: Tensor) -> Tensor:
         """This step's message; valid until the next call."""
         with peer.span("compress"):
-            return self.codec.compress(vector, peer.step, out=self.message)
+            message = self.codec.compress(vector, peer.step, out=self.message)
+        if message.shape != self.message.shape or message.dtype != torch.uint8:
+            raise TrainingError(
+                f"{type(self.codec).__name__} made a message of {message.numel()} {message.dtype} and had announced"
+                f" {self.codec.nbytes} bytes",
+                hint="this is an error in the compressor: testbed compressors file.py:Class --check",
+            )
+        return message
 
     def add(self, message: Tensor, dest: Tensor, weight: float = 1.0) -> None:
         """dest ← dest + weight · decode(message); a channel's buffer may be longer than the message in it."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from testbed.compressors import make
-from testbed.errors import TrainingError
+from testbed.errors import DivergedError, TrainingError
 from testbed.flat import Layout
 
 from .examples import EVERY, MIXED, NAMES, gaussian
@@ -138,8 +138,9 @@ def test_not_finite_is_refused_by_name(spec: object, bad: float) -> None:
     for slot in (MIXED.slots[2], MIXED.slots[5]):
         x = gaussian(MIXED)
         x[slot.start + 1] = bad
-        with pytest.raises(TrainingError, match=rf"{slot.name} holds NaN or Inf at step 42"):
+        with pytest.raises(DivergedError, match=rf"{slot.name} holds NaN or Inf at step 42") as raised:
             codec.compress(x, 42)
+        assert raised.value.step == 42
 
 
 @every

@@ -15,6 +15,7 @@ from testbed.errors import ScenarioError
 from testbed.methods import available, make
 from testbed.methods.choco import Choco
 from testbed.methods.dpsgd import DPSGD
+from testbed.scenario.training import MethodChoice
 
 NAMES = [
     "allreduce",
@@ -119,6 +120,37 @@ def test_a_method_of_ones_own(tmp_path, monkeypatch):
         make("own_method.py:Locale", beside=tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     assert make("own_method:Local").rate == 1.0
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("def step(self, peer, state)", "def step(self, peer)", ":15: Local.step should take (self, peer, state)"),
+        ("def step(", "def stop(", ":7: Local does not define step"),
+        ("@dataclass(frozen=True)", "", ":8: Local has options and is no dataclass; put @dataclass(frozen=True) above"),
+        ('name = "local"', "name = 1 / 0", ":9 cannot be imported: ZeroDivisionError: division by zero"),
+        ("def init(self, peer):", "def init(self, peer:", "SyntaxError: '(' was never closed"),
+    ],
+)
+def test_mistakes_in_ones_own_are_told_with_their_line(tmp_path, before, after, message):
+    assert MINE.count(before) == 1
+    (tmp_path / "mistaken.py").write_text(MINE.replace(before, after))
+    with pytest.raises(ScenarioError) as caught:
+        make("mistaken.py:Local", beside=tmp_path)
+    assert message in str(caught.value)
+    assert "mistaken.py" in str(caught.value)
+
+
+def test_name_and_paper_may_be_left_out(tmp_path):
+    (tmp_path / "nameless.py").write_text(MINE.replace('name = "local"', "").replace('paper = "none"', ""))
+    assert make("nameless.py:Local", beside=tmp_path).name == "local"
+    result = CliRunner().invoke(cli, ["methods", f"{tmp_path}/nameless.py:Local"])
+    assert result.exit_code == 0
+    assert "Paper" not in result.output
+
+
+def test_editors_offer_all_methods():
+    assert sorted(MethodChoice.known) == NAMES
 
 
 def test_a_method_of_an_installed_package(tmp_path, monkeypatch):
