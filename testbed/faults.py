@@ -97,7 +97,7 @@ class Director:
         self._resolve: Callable[[str], str] = lambda file: str(scenario.resolve(file))
         events = scenario.network.events
         links = [(link.a, link.b) for link in network.links]
-        self._at_steps = deque(at_steps(events))
+        self._at_steps = deque(action for action in at_steps(events) if action.at < self._steps)
         within = partial(takewhile, lambda action: action.at <= self._horizon)
         self._at_times = _Upcoming(_only(within(at_times(events, self._names, links)), workers=True))
         self._on_links = list(_only(within(at_times(events, self._names, links)), workers=False))

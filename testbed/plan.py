@@ -165,6 +165,7 @@ def plan(scenario: Scenario, cores: int | None = None, gpus: Supply | None = Non
     """What `testbed up` would do with this scenario on a machine with that many cores (default: this one) and these
     GPUs (default: nobody has looked, and all train on processors)."""
     from testbed.scenario.sweep import variants
+    from testbed.topology.shapes import late_events
 
     cores = cores or len(os.sched_getaffinity(0))
     points: list[Point] = []
@@ -180,8 +181,10 @@ def plan(scenario: Scenario, cores: int | None = None, gpus: Supply | None = Non
             for warning in found:
                 doubts.setdefault(warning, []).append(same.label)
         cells += _cells(index, variant, same.index)
-    warnings = tuple(text + _only_at(labels, len(points)) for text, labels in doubts.items())
-    return Plan(scenario.name, tuple(points), tuple(cells), warnings, tuple(v.scenario for v in all_variants))
+    scenarios = tuple(variant.scenario for variant in all_variants)
+    late = dict.fromkeys(text for one in scenarios for text in late_events(one))
+    warnings = (*(text + _only_at(labels, len(points)) for text, labels in doubts.items()), *late)
+    return Plan(scenario.name, tuple(points), tuple(cells), warnings, scenarios)
 
 
 def with_methods_checked(plan: Plan) -> Plan:

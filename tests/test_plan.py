@@ -181,6 +181,17 @@ def test_a_warning_says_for_which_points_it_holds():
     assert any(warning.endswith("(at rate=3gbit)") for warning in made.warnings)
 
 
+def test_an_event_after_the_last_step_is_pointed_out():
+    events = "[{at: step 9, kill: w1}, {at: step 10, down: [w0, w1]}, {at: 900s, freeze: w0, for: 1s}]"
+    text = f"workers: 3\nnetwork:\n  events: {events}\ntraining: {{steps: 10}}\n"
+    (warning,) = planned(text, cores=4).warnings
+    assert warning == "test.yaml:3: down at step 10 never happens: training has the steps 0 to 9"
+    swept = planned(f"{text}sweep: {{training.steps: [20, 5]}}\n", cores=4).warnings  # on the same network
+    assert [warning.partition(": ")[2] for warning in swept] == [
+        f"{what} never happens: training has the steps 0 to 4" for what in ("kill at step 9", "down at step 10")
+    ]
+
+
 def test_a_default_that_the_topology_overrules_is_pointed_out(tmp_path):
     (tmp_path / "pair.gml").write_text(
         "graph [ node [ id 0 label a Latitude 1 Longitude 1 ] node [ id 1 label b Latitude 2 Longitude 2 ]"

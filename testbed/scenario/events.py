@@ -55,7 +55,11 @@ def _several(value: object) -> object:
 
 Factor = Annotated[Number, Field(gt=1)]
 _Names = Annotated[tuple[Node, ...], Field(min_length=1)]
-Nodes = Annotated[_Names, BeforeValidator(_several, json_schema_input_type=Node | _Names)]
+Nodes = Annotated[
+    _Names,
+    BeforeValidator(_several, json_schema_input_type=Node | _Names),
+    Field(examples=["w1", ["w1", "w2"]]),
+]
 
 
 class RandomEvents(Model):
@@ -64,19 +68,23 @@ class RandomEvents(Model):
     kind: Literal["kill", "freeze", "slow", "down"] = Field(
         description="What happens: to a worker (kill, freeze, slow) or to a link (down)."
     )
-    every: Span = Field(description="Mean time between two of them.")
+    every: Span = Field(description="Mean time between two of them, e.g. 60s.")
     lasting: Span | None = Field(
         default=None,
         alias="for",
         description="How long each lasts; killed workers restart then. Default: they stay dead, all else lasts 5s.",
     )
-    factor: Factor | None = Field(default=None, description="For slow: how many times longer each gradient takes (2).")
+    factor: Factor | None = Field(
+        default=None, description="For slow: how many times longer each gradient takes. Default: 2."
+    )
     among: Nodes | None = Field(
         default=None,
         description="Workers it may happen to (for down: links between any of them). Default: all of them.",
     )
     seed: Natural = Field(
-        default=1, description="Which random times and targets; the same in every repeat and for every method."
+        default=1,
+        description="Which random times and targets; the same in every repeat and for every method. Change it for "
+        "others.",
     )
 
 
@@ -89,23 +97,30 @@ class _What(Model):
 
     at: Annotated[Duration | Step, Moment] = Field(
         default=Duration(0),
-        description="When: time since training began (30s), or a step (step 100: when the first worker begins it).",
+        examples=["30s", "step 100"],
+        description="When: time since training began (30s), or a step (step 100: when the first worker begins it). A "
+        "time meets fast methods at a later step than slow ones. Default: must be given; 0s with `random`.",
     )
     link: Pair | None = Field(
         default=None,
         description="Change this link, both directions: give the new latency, rate, jitter, loss, buffer or trace.",
     )
     source: Node | None = Field(default=None, alias="from", description="With `to`: change one direction of a link.")
-    target: Node | None = Field(default=None, alias="to", description="With `from`: change one direction of a link.")
+    target: Node | None = Field(default=None, alias="to", description="With `from`: its other end. Default: none.")
     down: Pair | None = Field(
         default=None, description="This link drops everything, until `up` or for as long as `for` says."
     )
     up: Pair | None = Field(default=None, description="This link works again.")
     flap: Pair | None = Field(
-        default=None, description="This link goes down again and again: down for `for` (1s), every `every` (10s)."
+        default=None,
+        description="This link goes down again and again: for as long as `for` says (1s if it does not), each time "
+        "after `every` (10s).",
     )
     partition: tuple[Nodes, ...] | None = Field(
-        default=None, min_length=2, description="No packets between these groups of workers: [[w0, w1], [w2, w3]]."
+        default=None,
+        min_length=2,
+        examples=[[["w0", "w1"], ["w2", "w3"]]],
+        description="No packets between these groups of workers: [[w0, w1], [w2, w3]].",
     )
     heal: bool | None = Field(default=None, description="All partitions end.")
     kill: Nodes | None = Field(
@@ -122,11 +137,20 @@ class _What(Model):
     random: RandomEvents | None = Field(
         default=None, description="Events at random times, e.g. {kind: kill, every: 60s, seed: 1}."
     )
-    lasting: Span | None = Field(default=None, alias="for", description="Undo it after this time. Default: it stays.")
-    every: Span | None = Field(default=None, description="Do it again and again, this long after the last beginning.")
-    until: Span | None = Field(default=None, description="No repetition (or random event) after this time.")
+    lasting: Span | None = Field(
+        default=None,
+        alias="for",
+        description="Undo it after this time; needed with `freeze`. Default: it stays (`flap`: 1s).",
+    )
+    every: Span | None = Field(
+        default=None,
+        description="Do it again and again, this long after the last beginning. Default: once (`flap`: 10s).",
+    )
+    until: Span | None = Field(
+        default=None, description="No repetition (or random event) after this time. Default: to the end of training."
+    )
     factor: Number | None = Field(
-        default=None, gt=1, description="For slow: how many times longer each gradient takes (2)."
+        default=None, gt=1, description="For slow: how many times longer each gradient takes. Default: 2."
     )
 
 

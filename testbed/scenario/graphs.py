@@ -28,8 +28,12 @@ Side = Annotated[int, Strict(), Field(ge=2, le=1024), WHOLE]
 class Torus(Model):
     """A grid whose rows and columns close to rings: 4x4, or {rows: 4, columns: 4}."""
 
-    rows: Side | None = Field(default=None, description="Default: as square as the number of workers allows.")
-    columns: Side | None = Field(default=None, description="Default: as square as the number of workers allows.")
+    rows: Side | None = Field(
+        default=None, description="Rows, 2 or more. Default: as square as the number of workers allows."
+    )
+    columns: Side | None = Field(
+        default=None, description="Columns, 2 or more. Default: as square as the number of workers allows."
+    )
 
     @classmethod
     def written_out(cls, value: Any) -> Any:
@@ -56,7 +60,8 @@ class RandomRegular(Model):
 
     degree: Positive | None = Field(
         default=None,
-        description="Neighbours of every worker: more mix faster, cost more traffic. Default: 3, or 4.",
+        description="Neighbours of every worker: more mix faster, cost more traffic. Default: 3, or 4 where the "
+        "number of workers is odd.",
     )
     seed: Natural | None = Field(default=None, description="Which of the graphs. Default: from the scenario's seed.")
 
@@ -69,7 +74,8 @@ class ErdosRenyi(Model):
         alias="p",
         gt=0,
         le=1,
-        description="Probability of a link between two workers. Default: 2 ln(n)/n, which mostly connects.",
+        description="Probability of a link between two workers: more links mix faster, cost more traffic. Default: 2 "
+        "ln(n)/n, which mostly connects n workers.",
     )
     seed: Natural | None = Field(default=None, description="Which of the graphs. Default: from the scenario's seed.")
 
@@ -77,7 +83,7 @@ class ErdosRenyi(Model):
 class Tree(Model):
     """A balanced tree with w0 at its root."""
 
-    branching: Positive = Field(default=2, description="Children of every node.")
+    branching: Positive = Field(default=2, description="Children of every node; more make a flatter tree.")
 
 
 class Topology(Choice):
@@ -85,12 +91,18 @@ class Topology(Choice):
 
     what: ClassVar[str] = "topology"
 
-    ring: Nothing | None = Field(default=None, description="Every worker has two neighbours.")
-    chain: Nothing | None = Field(default=None, description="A ring with one link missing.")
-    star: Nothing | None = Field(
-        default=None, description="A switch in the middle of all workers (as gossip: w0 in the middle)."
+    ring: Nothing | None = Field(
+        default=None, description="Every worker has two neighbours: least traffic per worker, mixes slowest."
     )
-    complete: Nothing | None = Field(default=None, description="Every worker is a neighbour of every other.")
+    chain: Nothing | None = Field(default=None, description="A ring with one link missing: the worst case for mixing.")
+    star: Nothing | None = Field(
+        default=None,
+        description="A switch in the middle of all workers: sites with one line each. (As gossip graph: w0 in the "
+        "middle.)",
+    )
+    complete: Nothing | None = Field(
+        default=None, description="Every worker is a neighbour of every other: exact averages, most traffic."
+    )
     torus: Torus | None = Field(
         default=None, description="A grid whose rows and columns close to rings, e.g. {torus: 4x4}."
     )
@@ -98,11 +110,15 @@ class Topology(Choice):
         default=None, description="2, 4, 8, 16, … workers; neighbours differ in one bit of their number."
     )
     exponential: Nothing | None = Field(
-        default=None, description="Worker i is linked with i+1, i+2, i+4, … (modulo the number of workers)."
+        default=None,
+        description="Worker i is linked with i+1, i+2, i+4, … (modulo the number of workers): mixes fast with few "
+        "neighbours.",
     )
     tree: Tree | None = Field(default=None, description="A balanced tree, e.g. {tree: {branching: 3}}.")
     barbell: Nothing | None = Field(default=None, description="Two complete halves joined by one link: a bottleneck.")
-    davis: Nothing | None = Field(default=None, description="Davis' social network of 32 nodes (18 women, 14 events).")
+    davis: Nothing | None = Field(
+        default=None, description="Davis' social network, always 32 workers: the graph of CHOCO-SGD's experiments."
+    )
     random_regular: RandomRegular | None = Field(
         default=None,
         alias="random-regular",
@@ -169,7 +185,8 @@ class Gossip(Model):
 
     graph: GossipGraph | None = Field(
         default=None,
-        description="The gossip graph. Default: the network's own neighbours, so that messages cross one link.",
+        description="The gossip graph. Name another than the network's to see what mixing faster is worth where "
+        "messages then cross several links. Default: the network's own neighbours, so that messages cross one link.",
     )
     weights: Weights = Field(
         default="metropolis",

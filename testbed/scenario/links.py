@@ -44,8 +44,8 @@ def _two(value: tuple[str, str]) -> tuple[str, str]:
 Latency = Annotated[Duration, AfterValidator(_within_netem)]
 Jitter = Annotated[Duration, AfterValidator(_within_jitter)]
 Loss = Annotated[Share, AfterValidator(_some_pass)]
-Node = Annotated[str, Field(min_length=1, max_length=64)]
-Pair = Annotated[tuple[Node, Node], AfterValidator(_two)]
+Node = Annotated[str, Field(min_length=1, max_length=64, examples=["w0"])]
+Pair = Annotated[tuple[Node, Node], AfterValidator(_two), Field(examples=[["w0", "w1"]])]
 
 
 class Trace(Choice):
@@ -62,8 +62,8 @@ class Trace(Choice):
     mahimahi: str | None = Field(
         default=None,
         min_length=1,
-        description="Packet-delivery trace of mahimahi: one line per MTU-sized packet that may leave, in milliseconds. "
-        "Starts over at its end, as mahimahi does.",
+        description="Packet-delivery trace of mahimahi: one line per MTU-sized packet that may leave, in "
+        "milliseconds. Starts over at its end, as mahimahi does.",
     )
 
     @classmethod
@@ -83,14 +83,25 @@ class Trace(Choice):
 class LinkOptions(Model):
     """Any of a link's settings; what is left out stays as it is."""
 
-    latency: Latency | None = Field(default=None, description="Time a packet travels, one way; at most 274s.")
-    rate: Rate | None = Field(default=None, description="Bits per second, 1kbit to 34gbit, or `unlimited`.")
-    jitter: Jitter | None = Field(default=None, description="Standard deviation of the latency; at most 1.239s.")
-    loss: Loss | None = Field(default=None, description="Share of packets that get lost, e.g. 0.1%.")
-    buffer: Latency | None = Field(
-        default=None, description="Length of the queue, as the time it takes to drain at `rate`."
+    latency: Latency | None = Field(
+        default=None, description="Time a packet travels, one way; at most 274s. Default: as before."
     )
-    trace: Trace | None = Field(default=None, description="File that changes the link over time.")
+    rate: Rate | None = Field(
+        default=None, description="Bits per second, 1kbit to 34gbit, or `unlimited`. Default: as before."
+    )
+    jitter: Jitter | None = Field(
+        default=None, description="Standard deviation of the latency; at most 1.239s. Default: as before."
+    )
+    loss: Loss | None = Field(
+        default=None, description="Share of packets that get lost, e.g. 0.1%. Default: as before."
+    )
+    buffer: Latency | None = Field(
+        default=None, description="Length of the queue, as the time it takes to drain at `rate`. Default: as before."
+    )
+    trace: Trace | None = Field(
+        default=None,
+        description="File that changes the link over time: file.csv or {mahimahi: file}. Default: as before.",
+    )
 
     def on(self, shape: Shape) -> Shape:
         """The shape with these settings laid over it. (The trace is the caller's.)"""
@@ -109,12 +120,13 @@ class Link(LinkOptions):
 
     latency: Latency = Field(
         default=Duration.parse("5ms"),
-        description="Time a packet travels, one way; a round trip takes twice that. At most 274s. "
-        "0.1ms is a data centre, 5ms a city, 40ms a continent, 80ms an ocean.",
+        description="Time a packet travels, one way; a round trip takes twice that. At most 274s. 0.1ms is a data "
+        "centre, 5ms a city, 40ms a continent, 80ms an ocean.",
     )
     rate: Rate = Field(
         default=Rate.parse("100mbit"),
-        description="Bits per second in each direction, 1kbit to 34gbit, or `unlimited`: as fast as the machine goes.",
+        description="Bits per second in each direction, 1kbit to 34gbit, or `unlimited`: as fast as the machine goes. "
+        "1gbit is a cloud, 100mbit good office or home fibre, 10mbit a home's upload.",
     )
     jitter: Jitter = Field(
         default=Duration(0),
@@ -128,12 +140,14 @@ class Link(LinkOptions):
     )
     buffer: Latency | None = Field(
         default=None,
-        description="Length of the queue, as the time it takes to drain at `rate`. Default: one round trip of the "
-        "link. Longer queues delay everything (bufferbloat), shorter ones lose packets early.",
+        description="Length of the queue, as the time it takes to drain at `rate`. Longer queues delay everything "
+        "(bufferbloat), shorter ones lose packets early. Default: one round trip of the link, at least 100 packets.",
     )
     trace: Trace | None = Field(
         default=None,
-        description="File that changes the link over time: file.csv or {mahimahi: file}. Relative to the scenario.",
+        examples=["mobile.csv", {"mahimahi": "cellular.txt"}],
+        description="File that changes the link over time: file.csv or {mahimahi: file}, relative to the scenario. "
+        "Use it for mobile or measured links. Default: the link stays as it is.",
     )
 
     def shape(self) -> Shape:
@@ -143,9 +157,15 @@ class Link(LinkOptions):
 class Ends(Model):
     """Which link: `between` for both directions, or `from` and `to` for one."""
 
-    between: Pair | None = Field(default=None, description="The two ends: both directions change.")
-    source: Node | None = Field(default=None, alias="from", description="With `to`: only this direction changes.")
-    target: Node | None = Field(default=None, alias="to", description="With `from`: only this direction changes.")
+    between: Pair | None = Field(
+        default=None, description="The two ends: both directions change. Default: `from` and `to` say it."
+    )
+    source: Node | None = Field(
+        default=None, alias="from", description="With `to`: only this direction changes. Default: `between` says it."
+    )
+    target: Node | None = Field(
+        default=None, alias="to", description="With `from`: only this direction changes. Default: `between` says it."
+    )
 
 
 class LinkOverride(LinkOptions, Ends):  # in this order the ends are written first

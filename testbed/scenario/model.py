@@ -83,15 +83,19 @@ class Workers(Model):
     short: ClassVar[str | None] = "count"
 
     count: Annotated[int, Strict(), Field(ge=1, le=MOST_WORKERS), WHOLE] | None = Field(
-        default=None, description="How many. They are called w0, w1, … Default: what the topology says."
+        default=None,
+        description="How many. They are called w0, w1, … More share the same cores: give `compute` a step_time then. "
+        "Default: what the topology or the regions say; needed where they do not.",
     )
     gpus: Annotated[
         Annotated[Literal["auto", "one-each", "share", "none"], Tag("name")] | Annotated[dict[str, Gpus], Tag("each")],
         Discriminator(lambda value: "each" if isinstance(value, dict) else "name"),
     ] = Field(
         default="auto",
+        examples=["auto", "one-each", "share", "none", {"w0": 0, "w1": [1]}],
         description="auto: one GPU each if there are enough, else shared, else CPU. one-each: stop if there are too "
-        "few. share: all workers use all GPUs in turn. none: CPU only. Or by worker: {w0: 0, w1: [1]}.",
+        "few. share: all workers use all GPUs in turn. none: CPU only, for runs that must not depend on the machine. "
+        "Or by worker: {w0: 0, w1: [1]}.",
     )
     cpus: (
         Annotated[
@@ -101,10 +105,15 @@ class Workers(Model):
         | None
     ) = Field(
         default=None,
-        description="Cores each worker may use, e.g. 1 or 0.5; or by worker, {w0: 2, w1: 0.5}, to make some slow. "
-        "Default: no limit.",
+        examples=[1, 0.5, {"w0": 2, "w1": 0.5}],
+        description="Cores each worker may use, e.g. 1 or 0.5, so that none takes another's; or by worker, {w0: 2, "
+        "w1: 0.5}, to make some slow. Default: no limit.",
     )
-    memory: Size | None = Field(default=None, description="Memory each worker may use, e.g. 2gb. Default: no limit.")
+    memory: Size | None = Field(
+        default=None,
+        description="Memory each worker may use, e.g. 2gb. Set it where one that grows must not bring down the "
+        "others. Default: no limit.",
+    )
 
 
 class Docker(Model):
@@ -113,8 +122,8 @@ class Docker(Model):
     image: str = Field(
         default="host",
         min_length=1,
-        description="`host` runs this machine's own Python in an empty container: nothing to build or pull. "
-        "Or an image made from containers/.",
+        description="`host` runs this machine's own Python in an empty container: nothing to build or pull. Or an "
+        "image that `testbed image build` made, to run the same software on every machine.",
     )
 
 
@@ -124,10 +133,12 @@ class Runtime(Choice):
     what: ClassVar[str] = "runtime"
 
     process: Nothing | None = Field(
-        default=None, description="A process in its own network namespace: nothing to install."
+        default=None, description="A process in its own network namespace: nothing to install, starts fastest."
     )
     docker: Docker | None = Field(
-        default=None, description="A Docker container: own file system, limits, image; e.g. {docker: {image: host}}."
+        default=None,
+        description="A Docker container, with this machine's own Python unless {docker: {image: …}} names an image. "
+        "Needs root and an engine on this machine.",
     )
 
 
@@ -138,10 +149,13 @@ class Scenario(Model):
         default="scenario",
         pattern=r"^[a-z0-9][a-z0-9-]*$",
         max_length=40,
-        description="For the run's directory and report: small letters, digits and dashes. Default: the file's name.",
+        description="For the run's directory and report: at most 40 small letters, digits and dashes. Default: the "
+        "file's name.",
     )
     workers: Workers = Field(
-        default=Workers(), description="How many workers, e.g. 8; or {count: 8, gpus: one-each, cpus: 1, memory: 2gb}."
+        default=Workers(),
+        description="How many workers, e.g. 8; or {count: 8, gpus: one-each, cpus: 1, memory: 2gb}. Default: as many "
+        "as the topology or the regions name.",
     )
     network: Network = Field(
         default=Network(), description="The network between the workers. Default: a ring of links with 5ms and 100mbit."
@@ -149,58 +163,76 @@ class Scenario(Model):
     gossip: Gossip = Field(
         default=Gossip(),
         description="Who averages with whom, for gossip methods: a graph's name or mapping, one-peer-exponential, or "
-        "{graph: ring, weights: uniform}. Default: the network's own neighbours.",
+        "{graph: ring, weights: uniform}. Default: the network's own neighbours; a ring where only switches connect "
+        "the workers.",
     )
     task: Task = Field(
         default=Task.model_validate({}),
-        description="What is trained: a name such as digits, or {model: resnet20, data: cifar10, batch: 32}.",
+        description="What is trained: a name such as digits, or {model: resnet20, data: cifar10, batch: 32}. Default: "
+        "digits, 1797 small images, with a dense network: seconds on any machine.",
     )
     training: Training = Field(
-        default=Training(), description="Steps, learning rate and target; the same for all methods."
+        default=Training(),
+        description="Steps, learning rate and target; the same for all methods. Default: 300 steps, no target.",
     )
     compute: Compute = Field(
         default=Compute.model_validate("real"),
-        description="real, {step_time: 60ms} or {emulated: 60ms}: how long a gradient takes.",
+        description="real, {step_time: 60ms} or {emulated: 60ms}: how long a gradient takes. Give a step_time "
+        "wherever workers share cores.",
     )
-    methods: Methods = Field(description="Methods to compare, e.g. [allreduce, dpsgd, choco: {compressor: sign}].")
+    methods: Methods = Field(
+        examples=["dpsgd", ["allreduce", "dpsgd"], [{"choco": {"compressor": "sign"}}]],
+        description="Methods to compare, e.g. [allreduce, dpsgd, choco: {compressor: sign}]. Keep allreduce among "
+        "them: the report compares with it.",
+    )
     on_failure: Literal["stop", "continue"] = Field(
         default="stop",
-        description="When a worker dies: stop the cell (it counts as failed), or continue with the others where the "
-        "method can: gossip methods can, all-reduce cannot. A worker that is frozen for longer than the others wait "
-        "counts as dead.",
+        description="When a worker dies: stop this method's training (it counts as failed), or continue with the "
+        "others where the method can: gossip methods can, all-reduce cannot. Choose continue to study faults. A "
+        "worker that is frozen for longer than the others wait (`patience`) counts as dead.",
     )
     sweep: dict[str, tuple[Any, ...]] = Field(
         default={},
-        description="Keys to vary and their values, e.g. network.link.latency: [5ms, 25ms]; all combinations are run.",
+        examples=[{"training.lr": [0.1, 0.05]}],
+        description="Keys to vary and their values, e.g. network.link.latency: [5ms, 25ms]; all combinations are run, "
+        "up to 1000. Use it to find where one method overtakes another. Default: nothing varies.",
     )
     profiles: Profiles = Field(
         default={},
+        examples=[{"small": {"training.steps": 60}}],
         exclude=True,  # a scenario that was loaded has none: they have been applied
         description="Named changes for `--profile NAME`, e.g. small: {training.steps: 60, workers: 8}; keys as in "
-        "--set. Use them for a small form of a large comparison.",
+        "--set. Use them for a small form of a large comparison. Default: none.",
     )
     repeat: Annotated[int, Strict(), Field(ge=1, le=1000), WHOLE] = Field(
-        default=1, description="Runs of each cell, each with its own seed. 3 or more show the spread."
+        default=1,
+        description="Runs of each method on each network, with seeds seed, seed + 1, … Take 3 or more before you "
+        "believe a small difference: the report then shows the spread.",
     )
     seed: Annotated[int, Strict(), Field(ge=0, lt=2**63), WHOLE] = Field(
-        default=1, description="Seed of initial models, data order and noise; the same for all methods."
+        default=1,
+        description="Seed of initial models, data order and noise; the same for all methods. Change it to see whether "
+        "a result was luck; `repeat` does so for you.",
     )
     runtime: Runtime = Field(
-        default=Runtime.model_validate("process"), description="process, docker or {docker: {image: host}}."
+        default=Runtime.model_validate("process"),
+        description="What a worker runs in: process, docker or {docker: {image: host}}. Results are the same; choose "
+        "docker for an image of its own or to shut workers off from this machine's files.",
     )
     box: Literal["auto", "host", "uml"] = Field(
         default="auto",
         description="Where the emulated network lives: this kernel (host), a User-Mode-Linux guest (uml) for kernels "
-        "without netem, or whichever works (auto).",
+        "without netem, or whichever works (auto). Name one to get an error instead of the other.",
     )
     deadline: Span = Field(
         default=Duration(3600),
-        description="Longest time a cell may take. Raise it for long training; lower it in tests.",
+        description="Longest time one training run may take; it then counts as failed. Raise it for long training.",
     )
     patience: Span | None = Field(
         default=None,
-        description="How long a worker waits for a message before it gives up on the sender. Default: 10s, or 20 times "
-        "the longest step expected on this network if that is more, and longer where events cut links for a while.",
+        description="How long a worker waits for a message before it gives up on the sender. Raise it if workers are "
+        "given up that were only slow; lower it to notice dead ones sooner. Default: 10s, or 20 times the longest "
+        "step expected on this network if that is more, and longer where events cut links for a while.",
     )
 
     _source: Source = PrivateAttr(default_factory=Source)

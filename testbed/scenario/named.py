@@ -70,7 +70,7 @@ class Named(Model):
 def brief(value: Any) -> str:
     """Plain data in few characters, for labels: quantize:8bit."""
     if isinstance(value, Mapping):
-        return "+".join(f"{key}:{brief(item)}" for key, item in value.items())
+        return "+".join(f"{key}:{brief(item)}" if item not in (None, {}) else str(key) for key, item in value.items())
     if isinstance(value, list | tuple):
         return ",".join(brief(item) for item in value)
     return str(value).lower() if isinstance(value, bool) else str(value)

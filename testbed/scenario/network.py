@@ -30,7 +30,7 @@ PerPair = Annotated[
 class RegionPair(LinkOptions):
     """Links between two regions (or, naming one region twice, inside that region)."""
 
-    regions: tuple[RegionName, RegionName] = Field(description="The two regions, e.g. [eu, us].")
+    regions: tuple[RegionName, RegionName] = Field(examples=[["eu", "us"]], description="The two regions.")
 
 
 class RegionMatrix(Model):
@@ -42,13 +42,29 @@ class RegionMatrix(Model):
     settings: ClassVar[tuple[str, ...]] = ("latency", "rate", "jitter", "loss", "buffer")
 
     latency: PerPair[Latency] | None = Field(
-        default=None, description="One way, e.g. {eu: {us: 80ms, asia: 240ms}, us: {asia: 160ms}}."
+        default=None,
+        examples=["80ms", {"eu": {"us": "80ms"}}],
+        description="One way, e.g. {eu: {us: 80ms, asia: 240ms}, us: {asia: 160ms}}. Default: as `link`.",
     )
-    rate: PerPair[Rate] | None = Field(default=None, description="Of each link, e.g. 100mbit, or {eu: {us: 1gbit}}.")
-    jitter: PerPair[Jitter] | None = Field(default=None, description="Standard deviation of the latency.")
-    loss: PerPair[Loss] | None = Field(default=None, description="Share of packets that get lost, e.g. 0.1%.")
+    rate: PerPair[Rate] | None = Field(
+        default=None,
+        examples=["1gbit", {"eu": {"us": "1gbit"}}],
+        description="Of each link, e.g. 100mbit, or {eu: {us: 1gbit}}. Default: as `link`.",
+    )
+    jitter: PerPair[Jitter] | None = Field(
+        default=None,
+        examples=["2ms", {"eu": {"us": "2ms"}}],
+        description="Standard deviation of the latency, e.g. 2ms. Default: as `link`.",
+    )
+    loss: PerPair[Loss] | None = Field(
+        default=None,
+        examples=["0.1%", {"eu": {"us": "0.1%"}}],
+        description="Share of packets that get lost, e.g. 0.1%. Default: as `link`.",
+    )
     buffer: PerPair[Latency] | None = Field(
-        default=None, description="Length of the queue, as the time it takes to drain at the rate."
+        default=None,
+        examples=["50ms", {"eu": {"us": "50ms"}}],
+        description="Length of the queue, as the time it takes to drain at the rate. Default: as `link`.",
     )
 
     def options(self, source: str, target: str) -> LinkOptions:
@@ -80,38 +96,47 @@ class Network(Model):
 
     topology: Topology | None = Field(
         default=None,
-        description="Which nodes are linked: a name such as ring, or a mapping such as {torus: 4x4} or "
-        "{file: abilene.graphml}. Default: ring. With regions the default is a switch in each region, its workers "
-        "around it, and links between the regions.",
+        description="Which nodes are linked: a name such as ring, or a mapping such as {torus: 4x4} or {file: "
+        "abilene.graphml}. Workers that are not neighbours reach each other over the links between. Default: ring; "
+        "with regions, a switch in each region, its workers around it, and links between the regions.",
     )
     switches: tuple[Node, ...] = Field(
         default=(),
-        description="Names of nodes that only forward. Only needed to make a node called like a worker a switch.",
+        examples=[["r1", "r2"]],
+        description="Nodes of a topology's file or list that only forward packets and train nothing, e.g. the routers "
+        "of a backbone. Default: Mininet's switches; in a list, nodes not called w0, w1, …; in a GraphML file, none.",
     )
     link: Link = Field(
-        default=Link(), description="What every link does unless told otherwise: 5ms and 100mbit by default."
+        default=Link(),
+        description="What every link does to packets unless `links`, regions or the topology's file say otherwise. "
+        "Default: 5ms and 100mbit.",
     )
     links: tuple[LinkOverride, ...] = Field(
         default=(),
-        description="Links that differ from the default. Later entries win over earlier ones, and all over regions.",
+        description="Links that differ from `link`. Later entries win over earlier ones, and all over regions. "
+        "Default: none.",
     )
     regions: dict[RegionName, Nodes] = Field(
         default={},
-        description="Sites, clouds or continents: which workers are in each, e.g. {eu: [w0, w1], us: [w2, w3]}.",
+        examples=[{"eu": ["w0", "w1"], "us": ["w2"]}],
+        description="Sites, clouds or continents: which workers are in each, e.g. {eu: [w0, w1], us: [w2, w3]}. "
+        "Default: none.",
     )
     within: LinkOptions | None = Field(
         default=None,
-        description="Links inside a region. Without a topology: between a worker and its region's switch: two workers "
-        "of a region are twice this latency apart.",
+        description="Links inside a region. Without a topology: between a worker and its region's switch, so two "
+        "workers of a region are twice this latency apart. Default: as `link`.",
     )
     between: Between | None = Field(
         default=None,
-        description="Links whose ends are in different regions: a list of {regions: [eu, us], latency: 80ms}, "
-        "or a matrix {latency: {eu: {us: 80ms}}, rate: 100mbit}.",
+        examples=[{"latency": "40ms"}, [{"regions": ["eu", "us"], "latency": "40ms"}]],
+        description="Links whose ends are in different regions: a list of {regions: [eu, us], latency: 80ms}, or "
+        "setting by setting {latency: {eu: {us: 80ms}}, rate: 100mbit}. Default: as `link`.",
     )
     routing: Literal["latency", "hops"] = Field(
         default="latency",
-        description="Packets between nodes that are not neighbours take the path of least latency or of fewest links.",
+        description="Packets between nodes that are not neighbours take the path of least latency or of fewest links. "
+        "Matters only where there are several paths.",
     )
     mtu: Annotated[int, Strict(), Field(ge=576, le=65521), WHOLE] = Field(
         default=1500,
@@ -121,10 +146,10 @@ class Network(Model):
         default=None,
         pattern=r"^[a-z][a-z0-9_]{0,14}$",
         examples=["cubic", "bbr", "reno"],
-        description="TCP congestion control of the workers. Default: the host's. Set it when you compare machines: "
-        "bbr and cubic differ much on lossy links.",
+        description="TCP congestion control of the workers, as this kernel has it. Set it when you compare machines: "
+        "bbr and cubic differ much on lossy links. Default: this machine's.",
     )
-    events: tuple[Event, ...] = Field(default=(), description="What changes while training runs.")
+    events: tuple[Event, ...] = Field(default=(), description="What changes while training runs. Default: nothing.")
 
     @property
     def graph(self) -> Topology:

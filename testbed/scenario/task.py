@@ -20,20 +20,25 @@ class Split(Choice):
 
     what: ClassVar[str] = "split"
 
-    iid: Nothing | None = Field(default=None, description="At random: all workers see the same distribution.")
+    iid: Nothing | None = Field(
+        default=None, description="At random: all workers see the same distribution, as in one data centre."
+    )
     dirichlet: Number | None = Field(
         default=None,
         gt=0,
-        description="Shares of each class are drawn from a Dirichlet distribution: 0.1 very uneven, 1 uneven, "
-        "100 nearly even.",
+        description="Shares of each class are drawn from a Dirichlet distribution: 0.1 very uneven, 1 uneven, 100 "
+        "nearly even.",
     )
     shards: Positive | None = Field(
         default=None,
-        description="Data is sorted by class and cut; each worker gets this many pieces, so about as many classes.",
+        description="Data is sorted by class and cut; each worker gets this many pieces, so about as many classes: 1 "
+        "is the hardest case for gossip.",
     )
     contiguous: Nothing | None = Field(default=None, description="Text in one piece for each worker.")
     by_source: Nothing | None = Field(
-        default=None, alias="by-source", description="By who made the data (writer, book, …), where the data set says."
+        default=None,
+        alias="by-source",
+        description="Text: by document, as it came from its authors: workers differ as real sites do.",
     )
 
 
@@ -49,14 +54,20 @@ class Task(Model):
 
     data: Name | None = Field(
         default=None,
-        description="Data set. digits comes along and trains in seconds; `testbed data` gets others. "
-        "Default: the model's usual one, or digits.",
+        description="Data set: digits, fashion-mnist, cifar10 or text. digits comes along and trains in seconds; "
+        "`testbed data fetch` gets others. Default: the model's usual one, or digits.",
         json_schema_extra={"anyOf": [{"enum": list(DATA)}, {"type": "string"}]},
     )
     model: ModelChoice | None = Field(
-        default=None, description="Model, e.g. resnet20 or {mlp: {hidden: [128]}}. Default: the usual one for the data."
+        default=None,
+        description="Model, e.g. resnet20 or {mlp: {hidden: [128]}}. Larger ones make messages longer, and "
+        "compression worth more. Default: mlp for digits, cnn for fashion-mnist, resnet20 for cifar10, gpt for text.",
     )
-    batch: Positive | None = Field(default=None, description="Examples per worker and step. Default: 32.")
+    batch: Positive | None = Field(
+        default=None,
+        description="Examples per worker and step. More take longer to compute, so the network matters less. Default: "
+        "32.",
+    )
     split: Split | None = Field(
         default=None,
         description="How data is divided: iid, {dirichlet: 0.5}, {shards: 2}, by-source or contiguous. Uneven data is "
@@ -64,21 +75,31 @@ class Task(Model):
     )
     reshuffle: bool | None = Field(
         default=None,
-        description="true: divide the data anew in each epoch, as in one data centre. Default: it stays where it is, "
-        "as at different sites.",
+        description="true: divide the data anew in each epoch, as in one data centre; false: it stays where it is, as "
+        "at different sites. Default: false.",
     )
     test_samples: Positive | None = Field(
-        default=None, description="Evaluate on this many held-out samples, where evaluation takes long. Default: all."
+        default=None,
+        description="Evaluate on this many held-out samples only. Set it where evaluation takes long. Default: all.",
     )
     augment: bool | None = Field(
-        default=None, description="Images: random crops and flips. Default: for the data sets where they help."
+        default=None,
+        description="Images: random crops and flips, against overfitting in long training. Default: true for cifar10, "
+        "false for the others.",
     )
     tokens: Literal["words", "bytes"] | None = Field(
-        default=None, description="Text: what a token is. Default: the model's usual."
+        default=None,
+        description="Text: what a token is. Words make a large embedding, so long messages. Default: bytes for gpt, "
+        "words for lstm.",
     )
-    bptt: Positive | None = Field(default=None, description="Text: tokens per window. Default: the model's usual.")
+    bptt: Positive | None = Field(
+        default=None,
+        description="Text: tokens per window, the context that the model sees. Default: 64 for gpt, 30 for lstm.",
+    )
     carry: bool | None = Field(
-        default=None, description="Text: a recurrent model goes on from the last window's state. Default: it does not."
+        default=None,
+        description="Text: true lets a recurrent model (lstm) go on from the last window's state, as is usual for "
+        "word models. Default: false.",
     )
 
     @classmethod

@@ -16,7 +16,7 @@ class Milestones(Model):
 
     short: ClassVar[str | None] = "at"
 
-    at: tuple[Positive, ...] = Field(min_length=1, description="Steps at which it falls, e.g. [300, 400].")
+    at: tuple[Positive, ...] = Field(min_length=1, description="Steps at which it falls, ascending, e.g. [300, 400].")
     factor: Number = Field(default=0.1, gt=0, lt=1, description="What it is multiplied with at each.")
 
     @model_validator(mode="after")
@@ -43,15 +43,16 @@ class Target(Choice):
 
     what: ClassVar[str] = "target"
 
-    accuracy: Share | None = Field(default=None, description="At least this accuracy, e.g. 0.8 or 80%.")
-    loss: Number | None = Field(default=None, description="At most this loss.")
+    accuracy: Share | None = Field(default=None, description="At least this accuracy, e.g. 0.8 or 80%. For images.")
+    loss: Number | None = Field(default=None, description="At most this loss, e.g. 0.3. For every task.")
 
 
 class Training(Model):
     """Steps and optimiser; the same for all methods."""
 
     steps: Annotated[int, Strict(), Field(ge=1, le=10**9), WHOLE] = Field(
-        default=300, description="Training steps of each worker."
+        default=300,
+        description="Training steps of each worker. Take as many as the slowest method needs to reach the target.",
     )
     lr: Number = Field(
         default=0.1,
@@ -59,23 +60,36 @@ class Training(Model):
         description="Learning rate. Lower it if the loss jumps or grows; compression often needs less.",
     )
     momentum: Number = Field(
-        default=0.9, ge=0, lt=1, description="Local momentum of each worker; 0 is plain SGD, as in most proofs."
+        default=0.9,
+        ge=0,
+        lt=1,
+        description="Local momentum of each worker, never mixed; 0 is plain SGD, as in most proofs.",
     )
-    nesterov: bool = Field(default=False, description="Nesterov's momentum.")
-    weight_decay: Number = Field(default=0.0, ge=0, description="L2 penalty, e.g. 1e-4.")
+    nesterov: bool = Field(
+        default=False,
+        description="Nesterov's momentum. Turn it on to repeat a paper that uses it.",
+    )
+    weight_decay: Number = Field(
+        default=0.0, ge=0, description="L2 penalty. 1e-4 is usual for resnet20; small tasks need none."
+    )
     warmup: Natural = Field(
         default=0,
         description="Steps over which the learning rate rises from 0. Raise it if training blows up at the start.",
     )
     schedule: Schedule = Field(
-        default=Schedule.model_validate("constant"), description="constant, cosine or {milestones: [300, 400]}."
+        default=Schedule.model_validate("constant"),
+        description="How the learning rate falls: constant, cosine or {milestones: [300, 400]}. Let it fall where the "
+        "loss stops falling before the target.",
     )
     eval_every: Positive = Field(
-        default=50, description="Steps between evaluations. They cost time, which is kept out of the comparison."
+        default=50,
+        description="Steps between evaluations. Fewer steps say more exactly when the target was reached. They cost "
+        "time, which is kept out of the comparison.",
     )
     target: Target | None = Field(
         default=None,
-        description="{accuracy: 0.8} or {loss: 0.3}: the report then says how long each method took to get there.",
+        description="{accuracy: 0.8} or {loss: 0.3}: the report then says how long each method took to get there. Set "
+        "it: without one only the times of a step can be compared. Default: none.",
     )
 
     @model_validator(mode="after")
@@ -90,11 +104,14 @@ class Compute(Choice):
 
     what: ClassVar[str] = "compute"
 
-    real: Nothing | None = Field(default=None, description="It takes as long as it takes on this machine.")
+    real: Nothing | None = Field(
+        default=None,
+        description="It takes as long as it takes on this machine. For workers with cores or GPUs of their own.",
+    )
     step_time: Span | None = Field(
         default=None,
-        description="Each gradient is computed and takes exactly this long, as on a machine of another speed. "
-        "Use it when workers share cores: they then do not distort the comparison.",
+        description="Each gradient is computed and takes exactly this long, as on a machine of another speed. Use it "
+        "when workers share cores: they then do not distort the comparison.",
     )
     emulated: Duration | None = Field(
         default=None,

@@ -34,7 +34,7 @@ def _any_case(word: str) -> str:
     return "".join(f"[{c.lower()}{c.upper()}]" if c.isascii() and c.isalpha() else re.escape(c) for c in word)
 
 
-class _Quantity:
+class Quantity:
     """What the types share: text in, text out, a JSON schema."""
 
     units: ClassVar[Mapping[str, Decimal]]
@@ -88,7 +88,7 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "…"
 
 
-class Duration(_Quantity, float):
+class Duration(Quantity, float):
     """Seconds."""
 
     units: ClassVar[Mapping[str, Decimal]] = {
@@ -134,7 +134,7 @@ class Duration(_Quantity, float):
         return {"anyOf": [text, {"const": 0}]}
 
 
-class Rate(_Quantity, int):
+class Rate(Quantity, int):
     """Bits per second; `UNLIMITED` is as fast as the machine goes. netem carries up to 34 Gbit/s."""
 
     units: ClassVar[Mapping[str, Decimal]] = {
@@ -189,7 +189,7 @@ class Rate(_Quantity, int):
 UNLIMITED = Rate(0)
 
 
-class Size(_Quantity, int):
+class Size(Quantity, int):
     """Bytes: kb, mb, gb are powers of 1000, kib, mib, gib of 1024."""
 
     units: ClassVar[Mapping[str, Decimal]] = {
@@ -219,7 +219,7 @@ class Size(_Quantity, int):
     __repr__ = __str__
 
 
-class Share(_Quantity, float):
+class Share(Quantity, float):
     """A part of the whole, 0…1: "0.1%" or 0.001."""
 
     units: ClassVar[Mapping[str, Decimal]] = {"%": Decimal("0.01")}

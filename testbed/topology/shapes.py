@@ -85,6 +85,17 @@ def event_warnings(scenario: Scenario) -> list[str]:
     return ["workers are to start again after they died, but on_failure is stop: a cell ends when a worker dies"]
 
 
+def late_events(scenario: Scenario) -> list[str]:
+    """Events at steps that training does not have."""
+    steps = scenario.training.steps
+    return [
+        f"{scenario.where(f'network.events.{number}')}: {event.verb} at {event.at} never happens: "
+        f"training has the steps 0 to {steps - 1}"
+        for number, event in enumerate(scenario.network.events)
+        if isinstance(event.at, Step) and event.at >= steps
+    ]
+
+
 def _check_restart(event: Event, events: Sequence[Event]) -> None:
     """ScenarioError where a worker would start again that has not died before."""
     for name in event.restart or ():

@@ -59,6 +59,13 @@ def test_any_key_can_be_swept():
     assert found[7].scenario.task.split.dirichlet == 0.1
 
 
+def test_what_has_no_options_has_no_colon_in_labels():
+    own = "{compressor: {mine.py:Half: }}, {compressor: {mine.py:Half: {}}}, {compressor: {mine.py:Half: 0}}"
+    found = sweep(f"  methods.0.choco: [{own}]\n", "workers: 4\nmethods: [{choco: {compressor: sign}}]\n")
+    labels = [variant.scenario.methods[0].label for variant in found]
+    assert labels == [f"choco compressor=mine.py:Half{end}" for end in ("", "", ":0")]
+
+
 def test_options_of_methods_can_be_swept():
     found = sweep(
         "  methods.1.choco.gamma: [0.1, 0.5]\n", "workers: 4\nmethods: [dpsgd, {choco: {compressor: sign}}]\n"
