@@ -25,6 +25,7 @@ import testbed
 from testbed.errors import NetworkError
 from testbed.network.agent import FIRST_NAMESPACE_FD, FIRST_PORT_INDEX, port_mac, port_name
 from testbed.network.namespaces import borrow, inside
+from testbed.network.processes import cpu_seconds, descendants
 
 ANSWER_SECONDS = 30.0
 WAKE_SECONDS = 0.1  # of silence, after which the guest may have missed that there is something to read
@@ -111,11 +112,11 @@ class Box(ABC):
 
     def pids(self) -> list[int]:
         """The box's processes."""
-        return _tree(self.process.pid)
+        return [self.process.pid, *descendants(self.process.pid)]
 
     def cpu_seconds(self) -> float:
         """Processor time the box has used: at a whole core the emulation is not faithful any more."""
-        return sum(_cpu_seconds(pid) for pid in self.pids())
+        return sum(cpu_seconds(pid) for pid in self.pids())
 
     def close(self) -> None:
         """End the box; its namespaces and links go with it."""
@@ -231,7 +232,7 @@ class DelayBox(Box):
     def widen_ports(self) -> int | None:
         """A guest that has to wait for a processor must not lose packets on its doorstep, where nobody counts them: the
         default holds 10 ms at 100 Mbit/s."""
-        kernel = _tree(self.process.pid)[1]
+        kernel = descendants(self.process.pid)[0]
         smallest = None
         for entry in Path(f"/proc/{kernel}/fd").iterdir():
             if not os.readlink(entry).startswith("socket:"):
@@ -279,25 +280,3 @@ def _python() -> list[str]:
 def _agent_code(entry: str) -> str:
     root = str(Path(testbed.__file__).resolve().parent.parent)
     return f"import sys; sys.path.insert(0, {root!r}); from testbed.network.agent import {entry}; {entry}()"
-
-
-def _tree(pid: int) -> list[int]:
-    """A process and its descendants."""
-    found, queue = [], [pid]
-    while queue:
-        one = queue.pop()
-        found.append(one)
-        try:
-            for task in Path(f"/proc/{one}/task").iterdir():
-                queue += [int(child) for child in (task / "children").read_text().split()]
-        except OSError:  # it ended meanwhile
-            continue
-    return found
-
-
-def _cpu_seconds(pid: int) -> float:
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

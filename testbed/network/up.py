@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from testbed.errors import NetworkError
+from testbed.errors import MissingError, NetworkError, TestbedError
 from testbed.network import state
 
 if TYPE_CHECKING:
@@ -121,17 +121,22 @@ def down(name: str | None, *, everything: bool) -> None:
 
 def _end_all() -> None:
     """One that cannot be ended must not keep the others up."""
-    from testbed.runtime import engine
-    from testbed.runtime.groups import remove_leftovers
+    from testbed.runtime import engine, groups
 
-    failed: list[NetworkError] = []
+    failed: list[TestbedError] = []
     for directory, found in state.everything():
         try:
             state.end(directory, found)
             click.echo(f"{directory.name} is down")
         except NetworkError as error:
             failed.append(error)
-    for group in [*remove_leftovers(), *engine.remove_leftovers()]:
-        click.echo(f"{group} is gone")
+    for remove in (groups.remove_leftovers, engine.remove_leftovers):
+        try:
+            for name in remove():
+                click.echo(f"{name} is gone")
+        except MissingError as error:
+            failed.append(error)
+    if len(failed) == 1:
+        raise failed[0]
     if failed:
         raise NetworkError("; ".join(map(str, failed)))

@@ -22,7 +22,7 @@ MOST_REASONS = 8
 
 def show_calibration(found: Calibration, mtu: int, console: Console | None = None) -> None:
     """The table "asked / measured" and the verdict."""
-    table = Table(title="links, asked / measured", title_justify="left")
+    table = Table(title="links, asked / measured (goodput: what headers leave of a rate)", title_justify="left")
     headings, rows = link_rows(found.probes[:MOST_ROWS], mtu)
     for number, name in enumerate(headings):
         table.add_column(name, justify="right" if number else "left")
@@ -39,7 +39,7 @@ def show_calibration(found: Calibration, mtu: int, console: Console | None = Non
 
 def link_rows(probes: Sequence[Probe], mtu: int) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Headings and, for each pair that was measured, "asked / measured". Loss only where some was asked for."""
-    headings = ("between", "round trip, ms", "Mbit/s there", "Mbit/s back", "lost there", "lost back")
+    headings = ("between", "round trip, ms", "goodput there, Mbit/s", "goodput back, Mbit/s", "lost there", "lost back")
     rows = [(_between(probe), _round_trip(probe), *_goodputs(probe, mtu), *_losses(probe)) for probe in probes]
     lossy = any(way.loss for probe in probes for way in (probe.there, probe.back))
     return (headings, rows) if lossy else (headings[:4], [row[:4] for row in rows])

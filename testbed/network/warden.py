@@ -20,6 +20,7 @@ from pathlib import Path
 from testbed.errors import NetworkError
 from testbed.network import namespaces
 from testbed.network.handle import Handle
+from testbed.network.processes import descendants
 from testbed.network.wire import read_line, send_line
 
 CLONE_NEWUTS = 0x04000000
@@ -195,7 +196,7 @@ def stop_descendants() -> None:
     """End every descendant: asked first, killed after a moment. New ones may appear meanwhile, so look again."""
     start = time.monotonic()
     asked: set[int] = set()
-    while (left := _descendants(os.getpid())) and time.monotonic() < start + PATIENCE_SECONDS:
+    while (left := descendants(os.getpid())) and time.monotonic() < start + PATIENCE_SECONDS:
         polite = time.monotonic() < start + POLITE_SECONDS
         for pid in left:
             if polite and pid in asked:
@@ -207,17 +208,3 @@ def stop_descendants() -> None:
                 continue
             asked.add(pid)
         time.sleep(0.005)
-
-
-def _descendants(pid: int) -> list[int]:
-    found: list[int] = []
-    queue = [pid]
-    while queue:
-        try:
-            for task in Path(f"/proc/{queue.pop()}/task").iterdir():
-                children = [int(child) for child in (task / "children").read_text().split()]
-                found += children
-                queue += children
-        except OSError:  # it ended meanwhile
-            continue
-    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import time
 
 import pytest
 from pyroute2 import IPBatch
@@ -103,8 +104,14 @@ def test_qdisc_counters_are_those_of_qdiscs_that_somebody_made() -> None:
             ),
         ):
             netlink.request(request)
-        (before,) = netlink.qdiscs()
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+            (before,) = netlink.qdiscs()
+            for _ in range(1000):  # the kernel takes a moment to see the carrier, and drops everything until then
+                if before.packets:
+                    break
+                one.sendto(b"", ("10.0.0.2", 9))
+                time.sleep(0.005)
+                (before,) = netlink.qdiscs()
             for _ in range(4):
                 one.sendto(bytes(100), ("10.0.0.2", 9))
         (after,) = netlink.qdiscs()

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import pty
 import re
-import select
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +15,9 @@ import pytest
 from testbed.network.handle import Handle, start
 from testbed.plan import plan
 from testbed.scenario.load import loads
+
+from .examples import COMMAND
+from .terminal import LIMIT, Terminal
 
 pytestmark = pytest.mark.netem
 
@@ -29,8 +29,6 @@ network:
   link: {latency: 4ms, rate: 50mbit}
 methods: [dpsgd]
 """
-COMMAND = [sys.executable, "-m", "testbed.cli"]
-LIMIT = 60  # seconds; nothing here takes a tenth of it
 
 
 @pytest.fixture(scope="module")
@@ -276,50 +274,6 @@ def test_when_the_network_goes_down_the_shell_ends_and_all_it_started(tmp_path: 
         assert process.returncode == 4
         assert "the network chain is down" in errors
         assert sleepers(mark) == []
-
-
-class Terminal:
-    """A user at a terminal."""
-
-    def __init__(self) -> None:
-        self._unread = ""
-        self.pid, self.fd = pty.fork()
-        if self.pid == 0:
-            os.environ["TERM"] = "dumb"
-            os.execv(sys.executable, [*COMMAND, "shell"])
-
-    def types(self, text: str) -> None:
-        os.write(self.fd, text.encode())
-
-    def sees(self, text: str) -> str:
-        """Read up to a text; what comes after it is for the next look."""
-        deadline = time.monotonic() + LIMIT
-        while text not in self._unread:
-            ready, _, _ = select.select([self.fd], [], [], max(0.0, deadline - time.monotonic()))
-            assert ready, f"{text!r} did not appear in {self._unread!r}"
-            self._unread += os.read(self.fd, 4096).decode(errors="replace")
-        seen, _, self._unread = self._unread.partition(text)
-        return seen
-
-    def presses_until(self, key: str, text: str) -> str:
-        """A key that may come too early to be noticed is pressed again, as people do."""
-        deadline = time.monotonic() + LIMIT
-        while text not in self._unread:
-            assert time.monotonic() < deadline, f"{text!r} did not appear in {self._unread!r}"
-            self.types(key)
-            while select.select([self.fd], [], [], 0.5)[0]:
-                self._unread += os.read(self.fd, 4096).decode(errors="replace")
-        return self.sees(text)
-
-    def leaves(self) -> int:
-        _, status = os.waitpid(self.pid, 0)
-        self.pid = 0
-        return os.waitstatus_to_exitcode(status)
-
-    def hangs_up(self) -> None:
-        os.close(self.fd)
-        if self.pid:  # a failed test
-            os.waitpid(self.pid, 0)
 
 
 @pytest.fixture
