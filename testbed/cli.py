@@ -11,7 +11,7 @@ from testbed import __version__
 from testbed.bench.commands import bench
 from testbed.errors import TestbedError
 from testbed.image.command import image
-from testbed.interrupts import Interrupted, ignore
+from testbed.interrupts import Interrupted, ignore, patient
 from testbed.report import commands as report_commands
 from testbed.report import export_commands
 
@@ -347,6 +347,7 @@ cli.add_command(image)
 
 def main() -> None:
     """Run a command; our own errors become one clear message and an exit code that scripts can use."""
+    patient()
     try:
         cli(standalone_mode=False)
     except TestbedError as error:

@@ -12,6 +12,7 @@ from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 AGAIN = 0.02  # seconds
+SWALLOWING = ("<frozen importlib._bootstrap>", "/pydantic/")  # whose frames lose exceptions, or make others of them
 WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "the terminal went away"}
 
 
@@ -52,8 +53,35 @@ def ignore() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
+def patient() -> None:
+    """From now on Ctrl-C raises KeyboardInterrupt as ever, but not inside an import or a validation: there it
+    gets lost, or comes out as another exception."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _raise_as_ever)
+
+
 def _raise(number: int, frame: FrameType | None) -> None:
-    raise Interrupted(number)
+    if not _put_off(number, frame):
+        raise Interrupted(number)
+
+
+def _raise_as_ever(number: int, frame: FrameType | None) -> None:
+    if not _put_off(number, frame):
+        raise KeyboardInterrupt
+
+
+def _put_off(number: int, frame: FrameType | None) -> bool:
+    """Whether something is being imported or validated; the signal then comes again a moment later."""
+    while frame and not any(part in frame.f_code.co_filename for part in SWALLOWING):
+        frame = frame.f_back
+    if frame:
+        _soon(lambda *_: signal.raise_signal(number))
+    return frame is not None
+
+
+def _soon(call: Callable[[int, FrameType | None], None]) -> None:
+    signal.signal(signal.SIGALRM, call)
+    signal.setitimer(signal.ITIMER_REAL, AGAIN)
 
 
 def _not_lost(otherwise: Callable[[sys.UnraisableHookArgs], Any]) -> Callable[[sys.UnraisableHookArgs], Any]:
@@ -68,9 +96,8 @@ def _not_lost(otherwise: Callable[[sys.UnraisableHookArgs], Any]) -> Callable[[s
         def again(*_: object) -> None:
             if any(signal.getsignal(number) is _raise for number in SIGNALS):
                 raise dropped
-            signal.setitimer(signal.ITIMER_REAL, AGAIN)  # something must not be interrupted now
+            _soon(again)  # something must not be interrupted now
 
-        signal.signal(signal.SIGALRM, again)
-        signal.setitimer(signal.ITIMER_REAL, AGAIN)
+        _soon(again)
 
     return hook

@@ -68,3 +68,17 @@ def test_it_is_not_lost_where_python_drops_exceptions(capsys):
         drop_one()
     assert raised.value.exit_code == 130
     assert capsys.readouterr().err == ""
+
+
+def test_ctrl_c_during_an_import_waits_for_its_end(tmp_path):
+    """Inside an import it would get lost, or come out as an error of the module."""
+    (tmp_path / "slow.py").write_text(
+        "import os, signal, time\n"
+        "try:\n    os.kill(os.getpid(), signal.SIGINT); time.sleep(0.2)\n"
+        "except BaseException as error:\n    raise ImportError('broken') from error\n"
+        "print('whole')\n"
+    )
+    script = "from testbed.interrupts import patient; patient(); import time\n"
+    script += "try:\n    import slow; time.sleep(5)\nexcept KeyboardInterrupt:\n    print('interrupted')\n"
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["whole", "interrupted"]
