@@ -1,7 +1,9 @@
 # make up     set-up, then the quickstart scenario
 # make test   set-up, then lint and all tests
 # make bench  set-up, then every benchmark
-# make setup  only what is missing: .venv from PyPI, system packages from Debian. Quick when nothing is.
+# make lint   set-up, then ruff and mypy
+# make clean  remove .venv and caches; runs/ stays
+# make setup  install what is missing: .venv from PyPI, system packages from Debian (as root). Quick when nothing is
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 TESTBED = .venv/bin/testbed
@@ -38,6 +40,7 @@ bench: setup
 	$(TESTBED) bench network
 	$(TESTBED) bench compressors
 	$(TESTBED) bench transport
+	$(TESTBED) bench report
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info

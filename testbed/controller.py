@@ -206,6 +206,7 @@ class Controller:
         after = self.up.handle.counters()
         if outcome.storage:
             raise StorageError(outcome.error or "", hint=outcome.hint)
+        self.directory.remove_links(cell.id)
         with self.directory.writing():
             sampler.write(directory / "counters.parquet")
         if outcome.error is None:
@@ -283,14 +284,16 @@ class Controller:
     def _watch(self, cell: Cell, progress: Progress, sampler: Sampler, director: Director, deadline: float) -> Outcome:
         """Until the workers are done, one of them failed, or the cell took too long; events happen meanwhile."""
         names = [worker.name for worker in self.plan.points[cell.point].network.workers]
-        next_sample = 0.0
+        steps, next_sample = self.plan.variants[cell.variant].training.steps, 0.0
         while True:
             pause = director.follow()
             if time.monotonic() >= next_sample and director.quiet_for(SAMPLING_SECONDS):
                 next_sample = time.monotonic() + SAMPLE_SECONDS
                 counters = self.up.handle.counters()
-                sampler.take(counters, self.up.runtime.pids(), names)
-                self.view.progress(cell, progress.all(), counters)
+                where = progress.all()
+                training = any(0 <= one.step < steps for one in where)
+                sampler.take(counters, self.up.runtime.pids(), names, training=training)
+                self.view.progress(cell, where, counters)
             if outcome := self.up.runtime.poll(max(0.0, min(pause, next_sample - time.monotonic()))):
                 return outcome
             if time.monotonic() > deadline:
@@ -317,11 +320,12 @@ class Controller:
         ports = {name: _payload(since[name], after["ports"][name]) for name in after["ports"]}
         names = [job.name_of(job.rank) for job in todo]
         sent = {name: bytes_handed_over(one, len(results)) for name, one in zip(names, results, strict=True)}
+        again = {name: one.tcp_bytes_again for name, one in zip(names, results, strict=True)}
         verdict = worst(
             [
                 self._calibration,
                 _load(sampler),
-                *(judge_bytes(name, count, ports[name]) for name, count in sent.items()),
+                *(judge_bytes(name, sent[name], ports[name], again[name]) for name in names),
                 self._check_after(),
             ]
         )

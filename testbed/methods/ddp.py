@@ -51,7 +51,9 @@ class DDP(Method):
     form = "all-reduce"
 
     hook: Literal["none", "fp16", "powersgd"] = option(
-        "none", help="what travels: fp32, fp16, or low-rank factors", parse=choice("none", "fp16", "powersgd")
+        "none",
+        help="what travels: none is fp32 as it is, fp16 half of that, powersgd low-rank factors",
+        parse=choice("none", "fp16", "powersgd"),
     )
     rank: int = option(1, help="of PowerSGD's factors", parse=whole(1))
     start: int = option(10, help="steps before PowerSGD begins to compress", parse=whole(2))

@@ -188,7 +188,7 @@ class DelayBox(Box):
 
     kind = "uml"
     packets_per_second = 8_000
-    overhead = 150e-6  # the middle of what was measured, from an idle guest that must wake up to a busy one
+    overhead = 100e-6  # the middle of what was measured: from 80 where a path has two links to 250 on one that is idle
 
     def command(self) -> list[str]:
         directory = self.directory

@@ -145,7 +145,7 @@ def _took(entries: Sequence[Entry], target: str | None) -> str:
 def _against(race: Race, leaders: Sequence[Entry], setup: Setup) -> str:
     """How much sooner than all-reduce, and why; else than the next."""
     sooner = "sooner" if race.target else "faster"
-    baseline, rest = race.baseline, race.entries[len(leaders) :]
+    baseline, rest = race.baseline, [entry for entry in race.entries if entry not in leaders]
     if baseline and baseline not in leaders:
         slow = "; ".join(filter(None, [words.seconds(baseline.time), _best_exact(race, leaders)]))
         return f", {_factors(leaders, baseline)} {sooner} than all-reduce ({slow}){_why(baseline.line, leaders)}"
@@ -153,10 +153,10 @@ def _against(race: Race, leaders: Sequence[Entry], setup: Setup) -> str:
     missing = ""
     if ran and not baseline:
         missing = f"; all-reduce {_no_time(ran, setup)}"
-    if rest:
+    if rest and rest[0].time > leaders[-1].time:  # else a leader is one only because it was looked at so seldom
         than = f", {_factors(leaders, rest[0])} {sooner} than the next, {rest[0].name} ({words.seconds(rest[0].time)})"
         return than + missing
-    if missing:
+    if rest or missing:
         return missing
     others = len(race.lines) - len(leaders)
     if others:
@@ -187,6 +187,8 @@ def _why(slow: Line, leaders: Sequence[Entry]) -> str:
 
 
 def _waiting(line: Line) -> float | None:
+    if line.method.split(" ")[0] == "ddp":  # waits inside of backward, where nobody can tell
+        return None
     return line.parts_s.get("wait", 0.0) / line.step_s if line.step_s and line.parts_s else None
 
 

@@ -64,14 +64,16 @@ def compare(results: Sequence[Mapping[str, Any]], *, with_invalid: bool = False)
 
 
 def method_label(result: Mapping[str, Any]) -> str:
-    """As people call it: "choco sign", "dcd quantize 8bit"."""
-    return " ".join([result["method"], *(_value(value) for value in dict(result["options"]).values())])
+    """As people call it: "choco sign", "powergossip rank 2 iterations 4". Other options, another label."""
+    options = dict(result["options"])
+    named = [_value(value) if key == "compressor" else f"{key} {_value(value)}" for key, value in options.items()]
+    return " ".join([result["method"], *named])
 
 
 def _value(value: Any) -> str:
     if isinstance(value, Mapping):
         return " ".join(f"{key} {_value(inner)}" if inner not in (None, {}) else key for key, inner in value.items())
-    return str(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _is_baseline(groups: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]], line: Line) -> bool:
@@ -125,7 +127,7 @@ def _reasons(results: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _target_text(target: Mapping[str, Any]) -> str:
     value = target["value"]
-    return f"{value:.0%}" if target["metric"] == "accuracy" else f"loss {value:g}"
+    return f"{100 * value:.6g}%" if target["metric"] == "accuracy" else f"loss {value:g}"
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -105,6 +105,12 @@ class RunDirectory:
     def cell(self, cell_id: str) -> Path:
         return self.path / "cells" / cell_id
 
+    def remove_links(self, cell_id: str) -> None:
+        """Symbolic links that workers made: what is written next shall not follow them out of the run."""
+        for path in self.cell(cell_id).rglob("*"):
+            if path.is_symlink():
+                path.unlink()
+
     def results(self) -> Iterator[dict[str, Any]]:
         """The results of all complete cells, in the order of the plan."""
         for cell in self.read_json("cells.json", []):

@@ -85,9 +85,11 @@ def judge_load(idle: float | None, box_share: float | None, stolen: float | None
     return worst(verdicts)
 
 
-def judge_bytes(worker: str, trainer: int, port: int) -> Verdict:
-    """What the trainer handed over against the payload that the kernel counted on the worker's port."""
+def judge_bytes(worker: str, trainer: int, port: int, resent: int = 0) -> Verdict:
+    """What the trainer handed over against the payload that the kernel counted on the worker's port; more is no wonder
+    where TCP sent some of it again."""
     if trainer < 100_000:  # connection set-up would be most of it
         return Verdict("faithful")
     text = f"{worker}: {port / 1e6:.2f} MB of payload on its port, {trainer / 1e6:.2f} MB sent by the trainer"
-    return _grade(text, abs(port - trainer) / trainer, BYTES_RELATIVE)
+    deviation = max(trainer - port, port - resent - trainer)
+    return _grade(text, deviation / trainer, BYTES_RELATIVE)

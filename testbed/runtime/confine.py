@@ -1,12 +1,15 @@
-"""What a worker process may not do: change its network, write anywhere but into its directory, gain privileges.
+"""What a worker process may not do: change its network, write anywhere but into its directory, gain privileges, talk
+to the machine's services, use its devices.
 
-Called by a forked worker once it is in its network namespace and before it trains.
+Called by a forked worker once it is in its network namespace and before it trains. It stays the same user and sees all
+processes: against code that means harm, run it in a container.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import stat
 import struct
 from pathlib import Path
 
@@ -18,6 +21,9 @@ _READ_ONLY = 1
 _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 24, 38
 _CAPABILITIES = 64  # more than any kernel has
 _CAPSET_VERSION_3 = 0x20080522
+_SERVICES = Path("/run")  # where their sockets are: a read-only mount keeps nobody from talking to them
+_DEVICES = Path("/dev")
+_HARMLESS = ("null", "zero", "full", "random", "urandom", "nvidia*")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -35,8 +41,11 @@ def _own_mounts(writable: Path, hidden: Path) -> list[str]:
         unshare(CLONE_NEWNS)
         mount("none", "/", flags=MS_REC | MS_PRIVATE)
         mount(str(writable), str(writable), flags=MS_BIND)
-        if not writable.is_relative_to(hidden):
-            mount("none", str(hidden), "tmpfs")
+        for place in (hidden, _SERVICES):
+            if not writable.is_relative_to(place):
+                mount("none", str(place), "tmpfs")
+        if not writable.is_relative_to(_DEVICES):
+            _few_devices()
         try:
             mount("none", "/sys", "sysfs")  # the one of this network: /sys/class/net shows its interfaces
         except OSError as error:
@@ -47,6 +56,19 @@ def _own_mounts(writable: Path, hidden: Path) -> list[str]:
         return [*shortcomings, f"the worker could write outside its directory: {error}"]
     os.chdir(writable)  # a directory opened before is on the mount from before
     return shortcomings
+
+
+def _few_devices() -> None:
+    """Only those that harm nobody, and GPUs."""
+    kept = {path: os.open(path, os.O_PATH) for name in _HARMLESS for path in _DEVICES.glob(name)}
+    mount("none", str(_DEVICES), "tmpfs")
+    for path, fd in kept.items():
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            path.mkdir()
+        else:
+            path.touch()
+        mount(f"/proc/self/fd/{fd}", str(path), flags=MS_BIND | MS_REC)
+        os.close(fd)
 
 
 def _set_read_only(path: str, *, recursive: bool, value: bool) -> None:

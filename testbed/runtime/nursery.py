@@ -158,7 +158,7 @@ def train(job: Job) -> None:
 def redirect(log: Path) -> None:
     """Nothing to read, everything said goes to the worker's log."""
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
     os.dup2(out, 1)
     os.dup2(out, 2)
 

@@ -45,7 +45,7 @@ CHAPTERS = (
         " which methods are compared. Only `methods` and the number of workers must be given. Wrong or unknown keys are"
         " told with file and line before anything starts; `testbed plan FILE` shows what would be built and run.",
         "workers: 8\nnetwork: {topology: ring, link: {latency: 25ms, rate: 10mbit}}\n"
-        "training: {steps: 60, target: {accuracy: 90%}}\ncompute: {step_time: 50ms}\n"
+        "training: {steps: 60, eval_every: 5, target: {accuracy: 90%}}\ncompute: {step_time: 50ms}\n"
         "methods: [allreduce, dpsgd, {choco: {compressor: sign}}]",
         tables=(Table(Scenario),),
     ),

@@ -94,8 +94,8 @@ class Workers(Model):
         default="auto",
         examples=["auto", "one-each", "share", "none", {"w0": 0, "w1": [1]}],
         description="auto: one GPU each if there are enough, else shared, else CPU. one-each: stop if there are too "
-        "few. share: all workers use all GPUs in turn. none: CPU only, for runs that must not depend on the machine. "
-        "Or by worker: {w0: 0, w1: [1]}.",
+        "few. share: each has one, dealt out in turn, so several may have the same. none: CPU only, for "
+        "runs that must not depend on the machine. Or by worker: {w0: 0, w1: [1]}.",
     )
     cpus: (
         Annotated[

@@ -83,8 +83,8 @@ class Training(Model):
     )
     eval_every: Positive = Field(
         default=50,
-        description="Steps between evaluations. Fewer steps say more exactly when the target was reached. They cost "
-        "time, which is kept out of the comparison.",
+        description="Steps between evaluations. Far fewer than `steps` where there is a target: they say "
+        "when it was reached. They cost time, which is kept out of the comparison.",
     )
     target: Target | None = Field(
         default=None,

@@ -27,7 +27,7 @@ from testbed.worker.progress import Progress, Where
 from testbed.worker.rejoin import DECIDED, Neighbourhood, Parts, come_back
 from testbed.worker.result import JobResult, write_unfinished
 from testbed.worker.snapshots import Metric, Snapshots
-from testbed.worker.sockets import tcp_bytes_sent
+from testbed.worker.sockets import tcp_bytes_again, tcp_bytes_sent
 from testbed.worker.trace import Trace
 from testbed.worker.transport import Control, LeftBehindError, Transport
 
@@ -213,7 +213,7 @@ class _Run:
         seconds = worker.clock.now_ns() / 1e9
         if not all_finite(worker.peer.x):
             self._diverged(self.job.training.steps - 1)
-        tcp_bytes = tcp_bytes_sent() - self.tcp_before
+        tcp_bytes, again = tcp_bytes_sent() - self.tcp_before, tcp_bytes_again()
         worker.control.meet("trained")  # whoever left earlier could reset connections with data still under way
         worker.transport.leave()
         here = worker.control.present("trained")
@@ -230,6 +230,7 @@ class _Run:
             bytes_sent=dict(self.sent),
             tcp_bytes_sent=tcp_bytes,
             tcp_bytes_before=self.tcp_before,
+            tcp_bytes_again=again,
             overruns=worker.peer.overruns,
             decided=worker.method.decided(self.state),
             warnings=self.warnings,

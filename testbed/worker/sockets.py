@@ -13,7 +13,12 @@ _TCP_INFO_SIZE = 216
 
 def tcp_bytes_sent() -> int:
     """Bytes this process's open TCP connections have sent, without retransmissions and headers of TCP and below."""
-    return sum(_sent(fd) for fd in _sockets())
+    return sum(_counted(fd)[0] for fd in _sockets())
+
+
+def tcp_bytes_again() -> int:
+    """Bytes that they had to send once more, because the network had lost them or was late."""
+    return sum(_counted(fd)[1] for fd in _sockets())
 
 
 def _sockets() -> list[int]:
@@ -27,22 +32,23 @@ def _sockets() -> list[int]:
     return found
 
 
-def _sent(fd: int) -> int:
-    """Of one socket; nothing where another thread has closed it meanwhile, or the number is something else by now."""
+def _counted(fd: int) -> tuple[int, int]:
+    """Bytes that one socket sent, and sent again; none where another thread has closed it meanwhile, or the number is
+    something else by now."""
     try:
         duplicate = os.dup(fd)
     except OSError:
-        return 0
+        return 0, 0
     try:
         copy = socket.socket(fileno=duplicate)
     except OSError:
         os.close(duplicate)
-        return 0
+        return 0, 0
     with copy:
         if copy.family not in (socket.AF_INET, socket.AF_INET6) or copy.type != socket.SOCK_STREAM:
-            return 0
+            return 0, 0
         info = copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_SIZE)
     if len(info) < _TCP_INFO_SIZE:
-        return 0  # a kernel before 4.19 does not count them
+        return 0, 0  # a kernel before 4.19 does not count them
     sent, again = unpack_from("=QQ", info, _BYTES_SENT)
-    return int(sent - again)
+    return int(sent - again), int(again)

@@ -112,6 +112,13 @@ def test_without_all_reduce_the_next_is_the_yardstick():
     assert "all-reduce" not in told
 
 
+def test_one_that_was_looked_at_too_seldom_may_lead_but_is_ahead_of_nobody():
+    seldom = Setup("here", eval_every=5)
+    ran = [slow(1.0, step_s=0.2), result("dpsgd", step_s=0.04, target=reached(0.4))]
+    told = says(*ran, result("choco", step_s=0.01, target=reached(0.1)), setup=seldom)
+    assert told.endswith("no clear winner between them: they reached 90 % in 100 ms to 1.0 s.")
+
+
 def test_without_a_target_steps_are_compared_and_that_is_said():
     results = slow(target=None), result("choco", step_s=0.09)
     assert says(*results).endswith(

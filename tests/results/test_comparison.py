@@ -48,12 +48,15 @@ def diverged(method: str = "dpsgd", step: int = 86, **values: Any) -> dict[str, 
 
 
 def test_labels_are_short_but_tell_options_apart():
+    assert method_label({"method": "ddp", "options": {"rank": 2}}) != method_label(
+        {"method": "ddp", "options": {"start": 2}}
+    )
     assert method_label({"method": "dpsgd", "options": {}}) == "dpsgd"
     assert method_label({"method": "dcd", "options": {"compressor": {"quantize": "8bit"}}}) == "dcd quantize 8bit"
-    assert method_label({"method": "choco", "options": {"compressor": "sign", "gamma": 0.4}}) == "choco sign 0.4"
+    assert method_label({"method": "choco", "options": {"compressor": "sign", "gamma": 0.4}}) == "choco sign gamma 0.4"
     for nothing in (None, {}):
         own = {"compressor": {"mine.py:Half": nothing}, "gamma": 0}
-        assert method_label({"method": "choco", "options": own}) == "choco mine.py:Half 0"
+        assert method_label({"method": "choco", "options": own}) == "choco mine.py:Half gamma 0"
 
 
 def test_repeats_are_averaged_and_their_spread_is_told():

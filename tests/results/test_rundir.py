@@ -99,3 +99,16 @@ def test_the_environment_names_what_matters():
     assert found["packages"]["torch"]
     assert found["cores"] == len(os.sched_getaffinity(0))
     assert found["box"] == "uml"
+
+
+def test_links_that_workers_made_are_not_followed(tmp_path):
+    run = RunDirectory(tmp_path / "run")
+    cell = run.cell("a")
+    (cell / "logs").mkdir(parents=True)
+    (tmp_path / "host").write_text("precious")
+    (cell / "result.json").write_text("{}")
+    for name in ("counters.parquet", "logs/w0.log", "verdict.part"):
+        (cell / name).symlink_to(tmp_path / "host")
+    run.remove_links("a")
+    assert sorted(path.name for path in cell.rglob("*")) == ["logs", "result.json"]
+    assert (tmp_path / "host").read_text() == "precious"

@@ -20,9 +20,9 @@ def counters(now: float, sent: int = 0) -> dict:
 
 def test_samples_become_a_table(tmp_path):
     sampler = Sampler()
-    sampler.take(counters(1.0), [os.getpid()], ["w0"])
+    sampler.take(counters(1.0), [os.getpid()], ["w0"], training=True)
     time.sleep(0.05)  # the kernel counts processor time in hundredths of a second
-    sampler.take(counters(3.0, sent=500), [os.getpid()], ["w0"])
+    sampler.take(counters(3.0, sent=500), [os.getpid()], ["w0"], training=True)
     sampler.write(tmp_path / "counters.parquet")
     rows = parquet.read_table(tmp_path / "counters.parquet").to_pylist()
     found = {(row["time_s"], row["kind"], row["name"], row["counter"]): row["value"] for row in rows}
@@ -32,7 +32,16 @@ def test_samples_become_a_table(tmp_path):
     assert 0 <= sampler.idle[0] <= 1
     assert 0 < found[1.0, "worker", "w0", "memory_own"] <= found[1.0, "worker", "w0", "memory"]
     assert found[1.0, "worker", "w0", "cpu_seconds"] > 0
-    assert found[1.0, "worker", "w0", "retransmits"] >= 0
+    assert (1.0, "worker", "w0", "retransmits") not in found  # it is in no network of its own
+
+
+def test_only_training_is_judged():
+    sampler = Sampler()
+    for number, training in enumerate((False, True, True, True, False, False)):
+        sampler.take(counters(float(number)), [], [], training=training)
+        time.sleep(0.03)
+    assert len(sampler.box_share) == len(sampler.idle) == 2
+    assert sum(row[1:4] == ("host", "box", "share") for row in sampler.rows) == 5
 
 
 def test_memory_of_ones_own_is_not_what_was_inherited():
@@ -47,7 +56,7 @@ def test_memory_of_ones_own_is_not_what_was_inherited():
     os.read(reader, 1)
     try:
         sampler = Sampler()
-        sampler.take(counters(1.0), [child], ["w0"])
+        sampler.take(counters(1.0), [child], ["w0"], training=True)
     finally:
         os.kill(child, 9)
         os.waitpid(child, 0)
@@ -60,7 +69,7 @@ def test_memory_of_ones_own_is_not_what_was_inherited():
 def test_workers_take_turns_at_the_expensive_question():
     sampler = Sampler()
     for number in range(4):
-        sampler.take(counters(float(number)), [os.getpid(), os.getpid()], ["w0", "w1"])
+        sampler.take(counters(float(number)), [os.getpid(), os.getpid()], ["w0", "w1"], training=True)
     assert sorted(row[2] for row in sampler.rows if row[3] == "memory_own") == ["w0", "w0", "w1", "w1"]
 
 
@@ -70,7 +79,7 @@ def test_a_worker_that_has_ended_leaves_no_rows():
         os._exit(0)
     os.waitpid(child, 0)
     sampler = Sampler()
-    sampler.take(counters(1.0), [child], ["w0"])
+    sampler.take(counters(1.0), [child], ["w0"], training=True)
     assert not [row for row in sampler.rows if row[1] == "worker"]
 
 

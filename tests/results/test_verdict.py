@@ -84,6 +84,13 @@ def test_bytes_on_the_port(trainer, port, grade):
     assert judge_bytes("w0", trainer, port).grade == grade
 
 
+def test_what_tcp_sent_again_explains_more_bytes_but_not_fewer():
+    assert judge_bytes("w0", 1_000_000, 1_080_000, resent=60_000).grade == "faithful"
+    assert judge_bytes("w0", 1_000_000, 1_080_000, resent=40_000).grade == "suspect"
+    assert judge_bytes("w0", 1_000_000, 900_000, resent=100_000).grade == "suspect"
+    assert judge_bytes("w0", 1_000_000, 1_000_000, resent=500_000).grade == "faithful"
+
+
 def test_the_worst_grade_with_all_reasons():
     found = worst([Verdict("suspect", ("a",)), Verdict("faithful"), Verdict("invalid", ("b", "c")), Verdict("suspect")])
     assert found == Verdict("invalid", ("a", "b", "c"))
