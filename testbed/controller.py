@@ -6,7 +6,7 @@ import os
 import shutil
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,15 +16,16 @@ from testbed.errors import StorageError, TrainingError
 from testbed.faults import Director
 from testbed.jobs import allowances, jobs, own_code, rejoinable, survives
 from testbed.network import state
+from testbed.network.box import BOXES
 from testbed.network.calibrate import Calibration, calibrate
 from testbed.network.handle import Handle, start, uninterrupted
 from testbed.network.probe import Choice
+from testbed.network.superpackets import fitting
 from testbed.plan import Cell, NetworkPlan, Plan
 from testbed.rejoins import Rejoins
 from testbed.results.digest import bytes_handed_over, digest
-from testbed.results.rundir import RunDirectory, environment
+from testbed.results.rundir import RunDirectory, environment, moved
 from testbed.results.sampler import Sampler
-from testbed.results.status import status
 from testbed.results.verdict import Verdict, judge_bytes, judge_load, worst
 from testbed.runtime import choice as runtimes
 from testbed.runtime.base import Outcome, Place, Runtime
@@ -69,6 +70,14 @@ class _Up:
     runtime: Runtime
     network: NetworkPlan  # as its links are now
     gpus: Assigned
+    box: str
+    segments: Mapping[str, int]  # that workers' packets may have at most: ports are made for them
+
+    def serves(self, wanted: NetworkPlan, gpus: Assigned) -> bool:
+        """Whether that network can be had by changing links of this one."""
+        if not self.network.same_structure(wanted) or self.gpus != gpus:
+            return False
+        return all(count <= self.segments[name] for name, count in _segments(wanted, self.box).items())
 
 
 class Controller:
@@ -78,7 +87,7 @@ class Controller:
         self.plan, self.directory, self.options, self.view = plan, run, options, view
         self._up: _Up | None = None
         self._point: int | None = None
-        self._calibration = Verdict("faithful")
+        self._calibration = self._moved = Verdict("faithful")
         self._name = _network_name(plan.name)
         self._before = run.read_json("environment.json")  # of a run that this one resumes
         self.kept: str | None = None  # the name of the network that was left up
@@ -128,7 +137,7 @@ class Controller:
             return
         wanted = replace(self.plan.points[point].network, name=self._name)
         gpus = self.plan.points[point].gpus
-        if self._up and self._up.network.same_structure(wanted) and self._up.gpus == gpus:
+        if self._up and self._up.serves(wanted, gpus):
             for now, then in zip(self._up.network.links, wanted.links, strict=True):
                 if (now.ab, now.ba) != (then.ab, then.ba):
                     self._up.handle.set_link(then.name, asdict(then.ab), asdict(then.ba))
@@ -152,18 +161,18 @@ class Controller:
             with uninterrupted():
                 runtime.close()
             raise
-        self._up = _Up(handle, runtime, network, gpus)
+        self._up = _Up(handle, runtime, network, gpus, choice.kind, _segments(network, choice.kind))
         runtime.attach(handle)
         settings = handle.call("status")
-        self.directory.write_json(
-            "environment.json",
-            environment(
-                {"box": choice.kind, "box_reason": choice.reason, "box_kernel": settings["kernel"]}
-                | {"network_settings": settings["settings"], "gso_segments": settings["gso_segments"]}
-                | {"runtime": runtime.name, **runtime.environment(), "resumes": self._before}
-                | {"gpus": {name: list(map(asdict, some)) for name, some in gpus.items() if some}}
-            ),
+        now = environment(
+            {"box": choice.kind, "box_reason": choice.reason, "box_kernel": settings["kernel"]}
+            | {"network_settings": settings["settings"], "gso_segments": settings["gso_segments"]}
+            | {"runtime": runtime.name, **runtime.environment(), "resumes": self._before}
+            | {"gpus": {name: list(map(asdict, some)) for name, some in gpus.items() if some}}
         )
+        self.directory.write_json("environment.json", now)
+        if change := moved(self._before, now):
+            self._moved = Verdict("suspect", (f"the run went on elsewhere: {change}",))
         self.view.network(network, choice, time.monotonic() - began)
 
     def _calibrate(self, point: int) -> Verdict:
@@ -324,6 +333,7 @@ class Controller:
         verdict = worst(
             [
                 self._calibration,
+                self._moved,
                 _load(sampler),
                 *(judge_bytes(name, sent[name], ports[name], again[name]) for name in names),
                 self._check_after(),
@@ -351,6 +361,10 @@ class Controller:
         return Verdict(found.grade, tuple(f"after the cell, {reason}" for reason in found.reasons))
 
 
+def _segments(network: NetworkPlan, kind: str) -> dict[str, int]:
+    return fitting(network, network.links, BOXES[kind].packets_per_second)
+
+
 def _network_name(scenario: str) -> str:
     """The scenario's, and which of the processes that may run it at the same time."""
     own = f"-{os.getpid()}"
@@ -369,18 +383,3 @@ def _load(sampler: Sampler) -> Verdict:
 
 def _median(values: Sequence[float]) -> float | None:
     return statistics.median(values) if values else None
-
-
-def incomplete(plan: Plan, run: RunDirectory) -> list[Cell]:
-    """The cells that have no result, or failed. One that diverged would diverge again."""
-    none = {"error": "it has none"}
-    return [cell for cell in plan.cells if status(run.read_json(f"cells/{cell.id}/result.json", none)) == "failed"]
-
-
-def describe_cells(plan: Plan) -> list[dict[str, Any]]:
-    """What cells.json holds: which cell is what."""
-    described = []
-    for cell in plan.cells:
-        point = plan.points[cell.point]
-        described.append({**asdict(cell), "point_label": point.label, "workers": len(point.network.workers)})
-    return described

@@ -1,14 +1,17 @@
-"""Going on with a run: its own scenario, and whether the one at hand says the same. `testbed up --resume` calls it."""
+"""Going on with a run: its own scenario, whether the one at hand says the same, which cells are missing. `testbed up
+--resume` calls it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from testbed.errors import ScenarioError
-from testbed.plan import Plan
+from testbed.plan import Cell, Plan
 from testbed.results.rundir import RunDirectory
+from testbed.results.status import status
 from testbed.scenario.load import as_data, dump, load
 from testbed.scenario.model import Scenario
 
@@ -18,11 +21,24 @@ MISSING = object()
 def remember(run: RunDirectory, scenario: Scenario, made: Plan) -> None:
     """Write down what the run is: its cells, its scenario with every default spelt out, and where the files are that
     it names."""
-    from testbed.controller import describe_cells  # it imports much
-
     run.write_json("cells.json", describe_cells(made))
     run.write_json("origin.json", {"file": scenario.source.file, "directory": str(scenario.resolve(".").resolve())})
     run.write_text("scenario.yaml", dump(scenario))
+
+
+def incomplete(plan: Plan, run: RunDirectory) -> list[Cell]:
+    """The cells that have no result, or failed. One that diverged would diverge again."""
+    none = {"error": "it has none"}
+    return [cell for cell in plan.cells if status(run.read_json(f"cells/{cell.id}/result.json", none)) == "failed"]
+
+
+def describe_cells(plan: Plan) -> list[dict[str, Any]]:
+    """What cells.json holds: which cell is what."""
+    described = []
+    for cell in plan.cells:
+        point = plan.points[cell.point]
+        described.append({**asdict(cell), "point_label": point.label, "workers": len(point.network.workers)})
+    return described
 
 
 def own_scenario(run: RunDirectory) -> Scenario:

@@ -144,7 +144,7 @@ def _check_machine(made: Plan, request: Request) -> None:
 
 
 def _missing(made: Plan, run: RunDirectory, chosen: Sequence[Cell]) -> list[Cell]:
-    from testbed.controller import incomplete
+    from testbed.resume import incomplete
 
     missing = {cell.id for cell in incomplete(made, run)}
     click.echo(f"{len(missing)} of {len(made.cells)} cells are missing")
@@ -197,7 +197,7 @@ def _report(run: RunDirectory) -> None:
 
 
 def _how_to_go_on(made: Plan, run: RunDirectory) -> str:
-    from testbed.controller import incomplete
+    from testbed.resume import incomplete
 
     done = len(made.cells) - len(incomplete(made, run))
     if done == len(made.cells):

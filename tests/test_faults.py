@@ -14,9 +14,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from testbed.controller import Controller, Options, describe_cells
+from testbed.controller import Controller, Options
 from testbed.plan import Cell, Plan, plan, with_methods_checked
 from testbed.results.rundir import RunDirectory
+from testbed.resume import describe_cells
 from testbed.scenario.load import load
 
 pytestmark = pytest.mark.netem

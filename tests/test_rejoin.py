@@ -10,10 +10,11 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from testbed.controller import Controller, Options, describe_cells
+from testbed.controller import Controller, Options
 from testbed.live import PlainView
 from testbed.plan import plan, with_methods_checked
 from testbed.results.rundir import RunDirectory
+from testbed.resume import describe_cells
 from testbed.scenario.load import load
 
 pytestmark = pytest.mark.netem

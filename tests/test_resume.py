@@ -2,11 +2,10 @@
 
 import pytest
 
-from testbed.controller import incomplete
 from testbed.errors import ScenarioError
 from testbed.plan import plan
 from testbed.results.rundir import RunDirectory
-from testbed.resume import MISSING, check_same, difference, own_scenario, remember
+from testbed.resume import MISSING, check_same, difference, incomplete, own_scenario, remember
 from testbed.scenario.load import load
 
 TEXT = "workers: 3\nmethods: [allreduce, {choco: {compressor: sign}}]\ntraining: {steps: 20}\n"

@@ -171,7 +171,7 @@ class _Calibrator:
                 lambda some, forward=forward: self.measure_streams(forward, some),  # type: ignore[misc]
                 lambda n, forward=forward: self.judge_way(self.probes[n], forward),  # type: ignore[misc]
             )
-        limited = [way.rate and not way.loss for probe in self.probes for way in (probe.there, probe.back)]
+        limited = [way.rate for probe in self.probes for way in (probe.there, probe.back)]
         self.unmeasured = sum(map(bool, limited)) - sum(
             way.goodput is not None for probe in self.probes for way in (probe.there, probe.back)
         )
@@ -206,17 +206,19 @@ class _Calibrator:
                 self.probes[number] = replace(self.probes[number], rtt=rtt, spread=spread)
 
     def measure_streams(self, forward: bool, numbers: Sequence[int]) -> None:
-        """TCP where nothing is lost on purpose and the link is neither slow nor long; else a train of UDP packets. That
-        is also the second look at a link where TCP did not get what it should: it may be TCP's own doing."""
+        """TCP where nothing is lost on purpose and the link is neither slow nor long; else trains of UDP packets: slow
+        ones to count losses, some faster than the link for its rate. These are also the second look at a link where
+        TCP did not get what it should: it may be TCP's own doing."""
         limited = [n for n in numbers if self.way(n, forward).rate or self.way(n, forward).loss]
         chosen = limited[:: -(-len(limited) // MAXIMUM_STREAMS)] if limited else []
         clean = [n for n in chosen if self.suits_tcp(n, forward) and not self.suits_second_look(n, forward)]
         for group in rounds([self.probes[n] for n in clean], forward):
             self.measure_clean([clean[i] for i in group], forward)
         for number in chosen:
-            if self.way(number, forward).loss:
+            way = self.way(number, forward)
+            if way.loss:
                 self.measure_lossy(number, forward)
-            elif number not in clean:
+            if way.rate and number not in clean and (not way.loss or way.rate <= TRAIN_RATE):
                 self.measure_slow(number, forward)
 
     def suits_tcp(self, number: int, forward: bool) -> bool:
@@ -247,7 +249,7 @@ class _Calibrator:
         packets = min(max(most, int(TRAIN_SECONDS * per_second)), int(LONGEST_WINDOW * per_second))
         if packets < least:
             return  # slower than a packet per second
-        train = self.train(number, forward, 1.1 * way.rate, packets)
+        train = self.train(number, forward, 1.1 * way.rate / (1 - way.loss), packets)  # losses happen before the link
         goodput = ideal_goodput(train.rate, self.mtu) if train.received >= least else 0.0
         self.set_way(number, forward, replace(way, goodput=goodput))
 

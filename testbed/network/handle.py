@@ -98,19 +98,21 @@ class Handle:
     def run(self, function: Callable[[Handle], T]) -> T:
         """Call a function in a child process that may enter the workers' namespaces; its result or error comes back."""
         reader, writer = os.pipe()
-        with uninterrupted():  # or the child might take a signal for us, and unwind as if it were us
-            child = os.fork()
-            if child == 0:
-                os.close(reader)
-                self._run_and_exit(function, writer)
-        os.close(writer)
-        try:
-            with os.fdopen(reader, "rb") as stream:
+        child = 0
+        with os.fdopen(reader, "rb") as stream:
+            try:
+                with uninterrupted():  # or the child might take a signal for us, and unwind as if it were us
+                    child = os.fork()
+                    if child == 0:
+                        os.close(reader)
+                        self._run_and_exit(function, writer)
+                    os.close(writer)
                 data = stream.read()
-        except BaseException:  # interrupted: it must not go on while everything is taken down
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            raise
+            except BaseException:  # interrupted: it must not go on while everything is taken down
+                if child:
+                    os.kill(child, signal.SIGKILL)
+                    os.waitpid(child, 0)
+                raise
         os.waitpid(child, 0)
         if not data:
             raise NetworkError("the measuring process ended without an answer (its error is above)")

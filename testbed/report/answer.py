@@ -124,6 +124,8 @@ def _of_one(race: Race, setup: Setup) -> str:
     where = f"On {setup.place}, "
     if not race.entries:
         return where + _nobody(race, setup)
+    if race.undecided:
+        where += "of the methods with a valid result, "
     leaders, first, target = race.leaders, race.entries[0], race.target
     names = words.listed([entry.name for entry in leaders])
     if len(race.entries) == len(leaders) > 1:

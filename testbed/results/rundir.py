@@ -153,6 +153,16 @@ def environment(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def moved(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> str:
+    """What matters to times and is not as it was when the run began; nothing where it was not resumed."""
+    while before and before.get("resumes"):
+        before = before["resumes"]
+    if not before:
+        return ""
+    found = [key for key in ("machine", "cpu", "cores", "box", "runtime") if before.get(key) != now.get(key)]
+    return ", ".join(f"{key} {now.get(key)} instead of {before.get(key)}" for key in found)
+
+
 def _version(name: str) -> str | None:
     try:
         return metadata.version(name)

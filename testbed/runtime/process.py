@@ -59,10 +59,10 @@ class ProcessRuntime(Runtime):
 
     def attach(self, handle: Handle) -> None:
         self._handle = handle
-        with suppress(BrokenPipeError):  # it has ended; whoever reads its answer will know
-            send_line(self._control, {"network": asdict(handle.state)})
+        self._send({"network": asdict(handle.state)})
 
     def start(self, jobs: Sequence[Job], logs: Path, allowances: Sequence[Allowance]) -> None:
+        self._forget()  # of a start that went wrong
         if self._process.poll() is not None:  # ended in an earlier cell
             self._control.close()
             self._launch()
@@ -74,7 +74,7 @@ class ProcessRuntime(Runtime):
         self._groups = _groups(dict(zip(self._names, allowances, strict=True)))
         self.shortcomings = self._groups.shortcomings
         self._done = None
-        send_line(self._control, {"workers": [self._worker(job) for job in jobs], "logs": str(logs)})
+        self._send({"workers": [self._worker(job) for job in jobs], "logs": str(logs)})
         self._pids = list(self._read()["started"])
         self._ends = [_descriptor(pid) for pid in self._pids]
 
@@ -108,7 +108,7 @@ class ProcessRuntime(Runtime):
         self._signal(rank, signal.SIGKILL)
 
     def restart(self, rank: int, job: Job) -> None:
-        send_line(self._control, {"restart": self._worker(job)})
+        self._send({"restart": self._worker(job)})
         answer = self._read()
         if "done" in answer:
             self._done = answer["done"]
@@ -142,6 +142,10 @@ class ProcessRuntime(Runtime):
                 os.close(end)
         self._pids, self._ends = [], []
         self._groups.close()
+
+    def _send(self, words: dict[str, Any]) -> None:
+        with suppress(ConnectionError):  # it has ended; whoever reads its answer will know
+            send_line(self._control, words)
 
     def _read(self) -> dict[str, Any]:
         """The nursery's next line; it may have written several."""

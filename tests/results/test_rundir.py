@@ -6,7 +6,7 @@ import os
 import pytest
 
 from testbed.errors import ScenarioError, StorageError
-from testbed.results.rundir import RunDirectory, environment
+from testbed.results.rundir import RunDirectory, environment, moved
 
 
 def begun(path, cells=("a", "b")) -> RunDirectory:
@@ -112,3 +112,12 @@ def test_links_that_workers_made_are_not_followed(tmp_path):
     run.remove_links("a")
     assert sorted(path.name for path in cell.rglob("*")) == ["logs", "result.json"]
     assert (tmp_path / "host").read_text() == "precious"
+
+
+def test_a_run_that_went_on_on_another_machine_is_told():
+    here = {"cpu": "fast", "cores": 2, "box": "uml", "runtime": "process", "machine": "x86_64", "kernel": "6.1"}
+    assert moved(None, here) == ""
+    assert moved({**here, "kernel": "6.2"}, here) == ""
+    assert moved({**here, "cores": 4}, here) == "cores 2 instead of 4"
+    back = {**here, "resumes": {**here, "box": "host", "resumes": None}}
+    assert moved(back, here) == "box uml instead of host"  # as it was in the beginning
