@@ -110,6 +110,8 @@ def place(scenario: Mapping[str, Any], workers: int | None) -> str:
     people = count(workers, "worker") if workers and "workers" not in swept else "the workers"
     shape = "in varying networks" if "network.topology" in swept else _graph(network)
     link = {key: value for key, value in link.items() if key in ("latency", "rate") or _amount(value)}
+    for key in _of_their_own(network):
+        link.pop(key, None)
     at = f" at {told}" if (told := _link(link)) else ""
     apart = "" if any(key.startswith("network.links") for key in swept) else _apart(network, link)
     return f"{people} {shape}{at}{apart}"
@@ -147,6 +149,17 @@ def _amount(value: Any) -> float:
     if found := _QUANTITY.fullmatch(str(value)):
         return float(found[1]) * _SCALES.get(found[2], 1)
     return 0.0 if value is None else inf
+
+
+def _of_their_own(network: Mapping[str, Any]) -> set[str]:
+    """What links have from elsewhere than `link`: from the cities in a file, from regions."""
+    topology = network.get("topology")
+    if isinstance(topology, Mapping) and {"file", "mininet"} & set(topology):
+        return {"latency"}
+    between = network.get("between")
+    if isinstance(between, Mapping):
+        return {key for key, value in between.items() if value is not None}
+    return set(_SETTINGS) if between else set()
 
 
 def _graph(network: Mapping[str, Any]) -> str:
