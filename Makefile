@@ -29,11 +29,11 @@ lint: setup
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 
-# What emulates networks runs alone, in order; all else uses every core.
+# What measures networks runs alone, in order; all else, containers included, uses every core.
 test: lint
 	@scripts/install-system-packages --tests
-	.venv/bin/pytest -m 'not netem' --numprocesses auto --dist loadfile
-	.venv/bin/pytest -m netem
+	.venv/bin/pytest -m 'not netem or docker' --numprocesses auto --dist loadfile
+	.venv/bin/pytest -m 'netem and not docker'
 
 bench: setup
 	@scripts/install-system-packages --bench
