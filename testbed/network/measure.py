@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 from testbed.errors import NetworkError
 from testbed.network.namespaces import inside
@@ -28,6 +29,8 @@ PATTERN = memoryview(random.Random(1).randbytes(PERIOD) * 2)  # so that a slice 
 UDP_HEADERS = 28  # with IP
 SLICE = 30  # packets, whose rate can be told
 SO_RCVBUFFORCE = 33  # beyond what ordinary users may have
+SO_TIMESTAMPNS = 35  # when the kernel got a packet, whenever we wake up to read it
+APART = 0.003  # seconds between pairs' first echoes, which else would queue behind each other
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,8 @@ def _loop() -> Iterator[_Loop]:
 def round_trips(
     pairs: Sequence[tuple[End, End]], count: int = 10, patience: float = 2.0, *, spin: bool = True
 ) -> list[list[float]]:
-    """Round-trip times in seconds, `count` echoes one after another per pair, all pairs side by side.
+    """Round-trip times in seconds, `count` echoes one after another per pair, all pairs side by side. They are those of
+    the network: by the kernel's clock, less the time that a packet lay at the other end before it was sent back.
 
     An echo that does not come back within `patience` seconds is left out of the answer. Spinning takes a whole core.
     """
@@ -90,6 +94,7 @@ def round_trips(
         echoes = [_Echo(loop, source, target, count, patience) for source, target in pairs]
         for echo in echoes:
             echo.next()
+            loop.run_until(time.monotonic() + APART, spin=spin)
         deadline = time.monotonic() + count * patience
         while time.monotonic() < deadline and not all(echo.done for echo in echoes):
             loop.run_until(min(deadline, time.monotonic() + 0.05), spin=spin)
@@ -104,11 +109,14 @@ class _Echo:
     def __init__(self, loop: _Loop, source: End, target: End, count: int, patience: float) -> None:
         self.times: list[float] = []
         self._sent = 0
+        self._lay_ns = 0  # at the other end
         self._count, self._patience = count, patience
         self._server = loop.make(target, socket.SOCK_DGRAM)
         self._server.bind((target.address, 0))
         self._client = loop.make(source, socket.SOCK_DGRAM)
         self._client.connect(self._server.getsockname())
+        for one in (self._server, self._client):
+            one.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         loop.on(self._server, selectors.EVENT_READ, self._reflect)
         loop.on(self._client, selectors.EVENT_READ, self._returned)
 
@@ -119,28 +127,39 @@ class _Echo:
     def next(self) -> None:
         self._sent += 1
         if not self.done:
-            self._at = time.perf_counter()
+            data = struct.pack("=Q", self._sent).ljust(ECHO_BYTES, b".")
+            self._at, self._at_ns = time.perf_counter(), time.time_ns()
             with suppress(OSError):
-                self._client.send(struct.pack("=Q", self._sent).ljust(ECHO_BYTES, b"."))
+                self._client.send(data)
 
     def check_lost(self) -> None:
         if not self.done and time.perf_counter() - self._at > self._patience:
             self.next()
 
     def _reflect(self) -> None:
-        data, sender = self._server.recvfrom(64)
+        data, sender, came_ns = _received(self._server)
+        self._lay_ns = time.time_ns() - came_ns
         with suppress(OSError):
             self._server.sendto(data, sender)
 
     def _returned(self) -> None:
-        now = time.perf_counter()
         try:
-            data = self._client.recv(64)
+            data, _, came_ns = _received(self._client)
         except OSError:  # unreachable for now
             return
         if struct.unpack_from("=Q", data)[0] == self._sent:
-            self.times.append(now - self._at)
+            self.times.append((came_ns - self._at_ns - self._lay_ns) / 1e9)
             self.next()
+
+
+def _received(one: socket.socket) -> tuple[bytes, Any, int]:
+    """A packet, its sender, and when it came: nanoseconds since the epoch."""
+    data, ancillary, _, sender = one.recvmsg(64, 64)
+    for level, kind, value in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, SO_TIMESTAMPNS):
+            seconds, nanoseconds = struct.unpack("@ll", value)
+            return data, sender, seconds * 1_000_000_000 + nanoseconds
+    return data, sender, time.time_ns()
 
 
 @dataclass
