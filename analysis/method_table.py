@@ -23,7 +23,7 @@ def table(run: Run) -> pd.DataFrame:
     made = []
     for line, told in zip(lines.to_dict("records"), _divergences(run), strict=True):
         own = seeds[seeds["method"] == line["method"]]
-        row = {"network": reading.pretty(line["setting"]), "method": line["method"]}
+        row: dict[str, Any] = {"network": reading.pretty(line["setting"]) or None, "method": line["method"]}
         if run.learns:
             row["accuracy"] = _spread(own, "test_accuracy", "{:.1%}") or told
             row["loss"] = _spread(own, "test_loss", "{:.3f}") or told

@@ -53,4 +53,4 @@ def refresh(page: Path, runs: dict[str, Run]) -> None:
 
 if __name__ == "__main__":
     opened = [open_run(Path(argument)) for argument in sys.argv[2:]]
-    refresh(Path(sys.argv[1]), {run.data["name"]: run for run in opened})
+    refresh(Path(sys.argv[1]), {run.data["name"]: run for run in opened if len(run.results)})
