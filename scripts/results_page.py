@@ -27,7 +27,7 @@ def content(run: Run, makers: list[str], folder: Path) -> list[str]:
     answer = answer_of(RunDirectory(run.path))
     counts = run.results["verdict"].value_counts()
     cells = ", ".join(f"{count} {grade}" for grade, count in counts.items())
-    parts = [fill(" ".join([answer.sentence, *answer.caveats, f"Cells: {cells}."]), 120)]
+    parts = [fill(" ".join([answer.sentence, *answer.caveats, f"Cells: {cells}."]), 120, break_on_hyphens=False)]
     for maker in makers:
         module = catalogue.module(maker)
         if maker in catalogue.TABLES:
