@@ -32,8 +32,8 @@ lint: setup
 # What measures networks runs alone, in order; all else, containers included, uses every core.
 test: lint
 	@scripts/install-system-packages --tests
-	.venv/bin/pytest -m 'not netem or docker' --numprocesses auto --dist loadfile
-	.venv/bin/pytest -m 'netem and not docker'
+	.venv/bin/pytest -m 'not netem or docker' --numprocesses auto --dist loadfile --durations 10
+	.venv/bin/pytest -m 'netem and not docker' --durations 10
 
 bench: setup
 	@scripts/install-system-packages --bench
