@@ -6,34 +6,42 @@ exactly one link, else it is a path, compared with the path's latency and its sl
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from functools import partial
+from itertools import groupby, pairwise
 
 from testbed.network import measure, priority
 from testbed.network.handle import Handle
-from testbed.network.measure import End
+from testbed.network.measure import End, Order
 from testbed.network.shape import Shape
 from testbed.network.shaping import ideal_goodput, wire_bytes
 from testbed.plan import NetworkPlan
 from testbed.plan import Path as Route
 from testbed.results.verdict import Verdict, judge_goodput, judge_loss, judge_rtt, worst
 
-ECHOES = 10
-ECHOES_AT_ONCE = 4  # pairs; more would queue for the same core and seem slower than they are
+ECHOES = ((0.1, 10), (1.0, 5), (math.inf, 3))  # where a round trip takes less than so many seconds: how many
+ECHO_APART = 1e-3  # seconds of a round trip for each pair that is asked meanwhile, as they queue for the same core
+PAIRS_AT_ONCE = (4, 10)  # at least, at most
 SIDE_BY_SIDE_RATE = 400e6  # bit/s in one round, which two cores carry without disturbing the measurement
 MAXIMUM_STREAMS = 48  # per direction; beyond it links are sampled and the table says so
 LOSS_PACKETS = 1500
 LOSS_RATE = 100e6  # bit/s at most, while packets are counted
-STREAM_PACKETS = 800  # in the window of a TCP stream, to see 2 %
+STREAM_PACKETS = 400  # in the window of a TCP stream, to see 2 %
+STREAM_SECONDS = 0.2  # at least, of it
+WARM_UP = (0.05, 12)  # seconds, and round trips, before it
 LONGEST_WINDOW = 4.0  # seconds
-LONGEST_RTT = 0.5  # seconds; on longer ways TCP needs too long to get going
+LONGEST_RTT = 0.1  # seconds; on longer ways TCP needs too long to get going, and is only used
+LONGEST_FAST_RTT = 0.5  # up to here, on those that are too fast for anything else
 TRAIN_PACKETS = (4, 300)  # at least, and enough, of full size, where TCP cannot measure
-TRAIN_SECONDS = 0.3  # at least, where that is more
-TRAIN_RATE = 200e6  # bit/s up to which one process sends packets one by one in time
+TRAIN_SECONDS = 0.3  # at least, where that is more, and
+TRAIN_RTTS = 1.5  # so that a queue that is too short for what is under way shows
+TRAIN_RATE = 200e6  # bit/s in all, up to which one process sends packets one by one in time
+TRAIN_DRAIN = 0.3  # seconds beyond what the link itself needs, for the last packets
 SPIN_BELOW = 0.02  # seconds; on longer round trips the time to wake up does not count, and spinning takes a core
 DRAIN_LOOKS = 100  # at the queues, until they are empty
 SECOND_LOOKS = 2  # a measurement outside its gate is taken again: the machine may have been busy
@@ -84,17 +92,21 @@ class Calibration:
 
 
 def choose_probes(plan: NetworkPlan) -> list[Probe]:
-    """As few pairs of workers as needed to cross every link (each direction that packets take), neighbours first."""
+    """Pairs of workers that together cross every link, each direction that packets take: neighbours first, then those
+    that share no link with others, which can be measured side by side, then as few as needed for the rest."""
     shapes = {(link.a, link.b): (link.name, link.ab) for link in plan.links}
     shapes |= {(link.b, link.a): (link.name, link.ba) for link in plan.links}
     missing = set(shapes)
     probes = []
-    for path in sorted(plan.paths, key=lambda path: len(path.hops)):
-        hops = {*pairwise(path.hops), *pairwise(path.back)}
-        if hops & missing:
-            missing -= hops
-            there, back = ([shapes[hop] for hop in pairwise(way)] for way in (path.hops, path.back))
-            probes.append(_probe(path, there, back))
+    by_length = groupby(sorted(plan.paths, key=lambda path: len(path.hops)), key=lambda path: len(path.hops))
+    for paths in (list(some) for _, some in by_length):
+        for enough in (set.issuperset, lambda missing, hops: bool(missing & hops)):
+            for path in paths:
+                hops = {*pairwise(path.hops), *pairwise(path.back)}
+                if enough(missing, hops) and hops:
+                    missing -= hops
+                    there, back = ([shapes[hop] for hop in pairwise(way)] for way in (path.hops, path.back))
+                    probes.append(_probe(path, there, back))
     return probes
 
 
@@ -121,15 +133,15 @@ def _way(shapes: Sequence[Shape]) -> Way:
 
 
 def rounds(probes: Sequence[Probe], forward: bool, side_by_side: float = SIDE_BY_SIDE_RATE) -> list[list[int]]:
-    """Which probes may run at once: none shares a link or a worker, and together they are not too much. Pure."""
+    """Which probes may run at once: none shares a link, and together they are not too much. A worker may be in several:
+    its port has no limit. Pure."""
     result: list[list[int]] = []
     busy: list[set[str]] = []
     load: list[float] = []
     for number, probe in enumerate(probes):
-        uses = {*probe.uses, probe.source, probe.target}
         rate = (probe.there if forward else probe.back).rate or side_by_side
         for slot in range(len(result)):
-            if not busy[slot] & uses and load[slot] + rate <= side_by_side:
+            if not busy[slot] & probe.uses and load[slot] + rate <= side_by_side:
                 break
         else:
             slot = len(result)
@@ -137,7 +149,7 @@ def rounds(probes: Sequence[Probe], forward: bool, side_by_side: float = SIDE_BY
             busy.append(set())
             load.append(0.0)
         result[slot].append(number)
-        busy[slot] |= uses
+        busy[slot] |= probe.uses
         load[slot] += rate
     return result
 
@@ -168,7 +180,7 @@ class _Calibrator:
         for forward in (True, False) if streams else ():
             self.with_second_looks(
                 every,
-                lambda some, forward=forward: self.measure_streams(forward, some),  # type: ignore[misc]
+                partial(self.measure_streams, forward),
                 lambda n, forward=forward: self.judge_way(self.probes[n], forward),  # type: ignore[misc]
             )
         limited = [way.rate for probe in self.probes for way in (probe.there, probe.back)]
@@ -178,11 +190,12 @@ class _Calibrator:
         return Calibration(tuple(self.probes), worst(map(self.judge, self.probes)), self.unmeasured)
 
     def with_second_looks(
-        self, numbers: list[int], take: Callable[[list[int]], None], judge: Callable[[int], Verdict]
+        self, numbers: list[int], take: Callable[[list[int], int], None], judge: Callable[[int], Verdict]
     ) -> None:
-        """Measure, and measure again what is outside its gate."""
-        for _ in range(1 + SECOND_LOOKS):
-            take(numbers)
+        """Measure, and measure again what is outside its gate. `take` is told which look it is, from 1 on: the first is
+        short, which suffices nearly always."""
+        for look in range(1, 2 + SECOND_LOOKS):
+            take(numbers, look)
             numbers = [number for number in numbers if judge(number).grade != "faithful"]
             if not numbers:
                 return
@@ -192,11 +205,15 @@ class _Calibrator:
         source, target = self.ends[probe.source], self.ends[probe.target]
         return (source, target) if forward else (target, source)
 
-    def measure_round_trips(self, numbers: Sequence[int]) -> None:
-        for begin in range(0, len(numbers), ECHOES_AT_ONCE):
-            some = numbers[begin : begin + ECHOES_AT_ONCE]
+    def measure_round_trips(self, numbers: Sequence[int], look: int) -> None:
+        least, most = PAIRS_AT_ONCE
+        left = sorted(numbers, key=lambda n: self.probes[n].latency)
+        while left:
+            fastest = self.probes[left[0]].latency
+            at_once = max(least, min(most, int(fastest / ECHO_APART))) if look == 1 else least
+            some, left = left[:at_once], left[at_once:]
             slowest = max(self.probes[n].latency + 4 * self.probes[n].jitter for n in some)
-            count = ECHOES if slowest < 1 else 3
+            count = next(count for longest, count in ECHOES if slowest < longest)
             pairs = [self.pair(n) for n in some]
             found = measure.round_trips(pairs, count, max(2.0, 1.5 * slowest), spin=slowest < SPIN_BELOW)
             for number, times in zip(some, found, strict=True):
@@ -205,64 +222,86 @@ class _Calibrator:
                 spread = times[3 * len(times) // 4] - times[len(times) // 4] if times else 0.0
                 self.probes[number] = replace(self.probes[number], rtt=rtt, spread=spread)
 
-    def measure_streams(self, forward: bool, numbers: Sequence[int]) -> None:
+    def measure_streams(self, forward: bool, numbers: Sequence[int], look: int) -> None:
         """TCP where nothing is lost on purpose and the link is neither slow nor long; else trains of UDP packets: slow
         ones to count losses, some faster than the link for its rate. These are also the second look at a link where
         TCP did not get what it should: it may be TCP's own doing."""
         limited = [n for n in numbers if self.way(n, forward).rate or self.way(n, forward).loss]
         chosen = limited[:: -(-len(limited) // MAXIMUM_STREAMS)] if limited else []
         clean = [n for n in chosen if self.suits_tcp(n, forward) and not self.suits_second_look(n, forward)]
-        for group in rounds([self.probes[n] for n in clean], forward):
-            self.measure_clean([clean[i] for i in group], forward)
-        for number in chosen:
-            way = self.way(number, forward)
-            if way.loss:
-                self.measure_lossy(number, forward)
-            if way.rate and number not in clean and (not way.loss or way.rate <= TRAIN_RATE):
-                self.measure_slow(number, forward)
+        for group in self.rounds(clean, forward, SIDE_BY_SIDE_RATE if look == 1 else 0.0):
+            self.measure_clean(group, forward, look)
+        lossy = [n for n in chosen if self.way(n, forward).loss]
+        for group in self.rounds(lossy, forward, TRAIN_RATE):
+            self.measure_lossy(group, forward)
+        slow = [n for n in chosen if n not in clean and self.suits_train(n, forward)]
+        for group in self.rounds(slow, forward, TRAIN_RATE):
+            self.measure_slow(group, forward)
+
+    def rounds(self, numbers: Sequence[int], forward: bool, side_by_side: float) -> list[list[int]]:
+        found = rounds([self.probes[n] for n in numbers], forward, side_by_side)
+        return [[numbers[i] for i in group] for group in found]
 
     def suits_tcp(self, number: int, forward: bool) -> bool:
-        way = self.way(number, forward)
-        fast = way.rate and STREAM_PACKETS * 8 * self.mtu / way.rate <= LONGEST_WINDOW
-        return bool(fast) and not way.loss and self.probes[number].latency <= LONGEST_RTT
+        way, rtt = self.way(number, forward), self.probes[number].latency
+        if way.loss or not way.rate or STREAM_PACKETS * 8 * self.mtu / way.rate > LONGEST_WINDOW:
+            return False
+        return rtt <= (LONGEST_RTT if way.rate <= TRAIN_RATE else LONGEST_FAST_RTT)
 
     def suits_second_look(self, number: int, forward: bool) -> bool:
         way = self.way(number, forward)
         return way.goodput is not None and way.rate is not None and way.rate <= TRAIN_RATE
 
-    def measure_clean(self, numbers: Sequence[int], forward: bool) -> None:
+    def suits_train(self, number: int, forward: bool) -> bool:
+        """Whether packets sent one by one can fill the link, and are not too few to tell anything."""
+        way = self.way(number, forward)
+        if not way.rate or self.train_packets(number, way.rate) < TRAIN_PACKETS[0]:
+            return False
+        return way.rate <= TRAIN_RATE * (1 - way.loss)
+
+    def train_packets(self, number: int, rate: float) -> int:
+        """To see the rate."""
+        per_second = rate / (8 * wire_bytes(self.mtu))
+        seconds = max(TRAIN_SECONDS, TRAIN_RTTS * self.probes[number].latency)
+        return min(max(TRAIN_PACKETS[1], int(seconds * per_second)), int(LONGEST_WINDOW * per_second))
+
+    def measure_clean(self, numbers: Sequence[int], forward: bool, look: int) -> None:
         rtt = max(self.probes[n].latency for n in numbers)
         slowest = min(self.way(n, forward).rate or 0 for n in numbers)
         # Long enough to leave slow start behind and to see many packets, however slow.
-        window = min(LONGEST_WINDOW, max(0.4, 4 * rtt, STREAM_PACKETS * 8 * self.mtu / slowest))
-        found = measure.tcp_goodput([self.pair(n, forward) for n in numbers], 0.25 + 12 * rtt, window)
+        window = max(look * STREAM_SECONDS, 4 * rtt, look * STREAM_PACKETS * 8 * self.mtu / slowest)
+        pairs = [self.pair(n, forward) for n in numbers]
+        found = measure.tcp_goodput(pairs, look * WARM_UP[0] + WARM_UP[1] * rtt, min(LONGEST_WINDOW, window))
         for number, goodput in zip(numbers, found, strict=True):
             self.set_way(number, forward, replace(self.way(number, forward), goodput=goodput))
         self.drain()
 
-    def measure_slow(self, number: int, forward: bool) -> None:
+    def measure_slow(self, numbers: Sequence[int], forward: bool) -> None:
         """A little more than the link carries, for a while: what arrives tells its rate, and that TCP's goodput."""
-        way = self.way(number, forward)
-        assert way.rate
-        least, most = TRAIN_PACKETS
-        per_second = way.rate / (8 * wire_bytes(self.mtu))
-        packets = min(max(most, int(TRAIN_SECONDS * per_second)), int(LONGEST_WINDOW * per_second))
-        if packets < least:
-            return  # slower than a packet per second
-        train = self.train(number, forward, 1.1 * way.rate / (1 - way.loss), packets)  # losses happen before the link
-        goodput = ideal_goodput(train.rate, self.mtu) if train.received >= least else 0.0
-        self.set_way(number, forward, replace(way, goodput=goodput))
+        orders = []
+        for number in numbers:
+            way = self.way(number, forward)
+            assert way.rate
+            sent = 1.1 * way.rate / (1 - way.loss)  # losses happen before the link
+            orders.append(Order(*self.pair(number, forward), sent, self.train_packets(number, way.rate)))
+        for number, train in zip(numbers, self.trains(numbers, orders), strict=True):
+            goodput = ideal_goodput(train.rate, self.mtu) if train.received >= TRAIN_PACKETS[0] else 0.0
+            self.set_way(number, forward, replace(self.way(number, forward), goodput=goodput))
 
-    def measure_lossy(self, number: int, forward: bool) -> None:
-        way = self.way(number, forward)
-        rate = min(LOSS_RATE, 0.9 * (way.rate or LOSS_RATE))
-        packets = int(min(LOSS_PACKETS, max(20, LONGEST_WINDOW * rate / (8 * wire_bytes(self.mtu)))))
-        train = self.train(number, forward, rate, packets)
-        self.set_way(number, forward, replace(way, lost=train.loss, packets=train.sent))
+    def measure_lossy(self, numbers: Sequence[int], forward: bool) -> None:
+        orders = []
+        for number in numbers:
+            rate = min(LOSS_RATE, 0.9 * (self.way(number, forward).rate or LOSS_RATE))
+            packets = int(min(LOSS_PACKETS, max(20, LONGEST_WINDOW * rate / (8 * wire_bytes(self.mtu)))))
+            orders.append(Order(*self.pair(number, forward), rate, packets))
+        for number, train in zip(numbers, self.trains(numbers, orders), strict=True):
+            way = self.way(number, forward)
+            self.set_way(number, forward, replace(way, lost=train.loss, packets=train.sent))
 
-    def train(self, number: int, forward: bool, rate: float, packets: int) -> measure.Train:
-        drain = 1.0 + self.probes[number].latency + 0.1 * packets * 8 * wire_bytes(self.mtu) / rate
-        found = measure.udp_train(*self.pair(number, forward), rate, packets, drain, self.mtu)
+    def trains(self, numbers: Sequence[int], orders: Sequence[Order]) -> list[measure.Train]:
+        under_way = max(self.probes[n].latency + 4 * self.probes[n].jitter for n in numbers)
+        queued = max(0.1 * order.packets * 8 * wire_bytes(self.mtu) / order.rate for order in orders)
+        found = measure.udp_trains(orders, TRAIN_DRAIN + under_way + queued, self.mtu)
         self.drain()
         return found
 

@@ -28,6 +28,7 @@ PERIOD = 1 << 18
 PATTERN = memoryview(random.Random(1).randbytes(PERIOD) * 2)  # so that a slice of a period begins anywhere in it
 UDP_HEADERS = 28  # with IP
 SLICE = 30  # packets, whose rate can be told
+SELECT_SECONDS = 0.002  # below which waiting for sockets takes longer than asked: it counts in milliseconds
 SO_RCVBUFFORCE = 33  # beyond what ordinary users may have
 SO_TIMESTAMPNS = 35  # when the kernel got a packet, whenever we wake up to read it
 APART = 0.003  # seconds between pairs' first echoes, which else would queue behind each other
@@ -249,8 +250,18 @@ def _stream(loop: _Loop, stream: Stream) -> None:
 
 
 @dataclass(frozen=True)
+class Order:
+    """A paced train of full-sized UDP packets to be sent."""
+
+    source: End
+    target: End
+    rate: float  # bit/s, counted with all headers
+    packets: int
+
+
+@dataclass(frozen=True)
 class Train:
-    """What came out of a paced train of full-sized UDP packets."""
+    """What came out of one."""
 
     sent: int
     received: int
@@ -262,35 +273,73 @@ class Train:
 
 
 def udp_train(source: End, target: End, rate: float, packets: int, drain: float = 1.0, mtu: int = 1500) -> Train:
-    """Send full packets at `rate` bit/s (counted with all headers); see how many arrive, and how fast. `drain`: seconds
-    to wait for the last ones."""
-    wire = mtu + 14
-    interval = 8 * wire / rate
-    arrivals: list[float] = []
+    """One train alone."""
+    return udp_trains([Order(source, target, rate, packets)], drain, mtu)[0]
+
+
+def udp_trains(orders: Sequence[Order], drain: float = 1.0, mtu: int = 1500) -> list[Train]:
+    """Send full packets, all trains at once; see how many of each arrive, and how fast. `drain`: seconds to wait for
+    the last ones."""
     with _loop() as loop:
-        receiver = loop.make(target, socket.SOCK_DGRAM)
-        try:
-            receiver.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 8 << 20)
-        except PermissionError:
-            receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
-        receiver.bind((target.address, 0))
-        sender = loop.make(source, socket.SOCK_DGRAM)
-        sender.connect(receiver.getsockname())
-        loop.on(receiver, selectors.EVENT_READ, lambda: _count(receiver, arrivals))
-        payload = bytes(mtu - UDP_HEADERS)
-        due = time.monotonic()
-        sent = 0
-        while sent < packets:
-            if time.monotonic() >= due:
-                with suppress(BlockingIOError):  # a full socket buffer: try again
-                    sender.send(payload)
-                    sent += 1
-                    # Late packets are not caught up with: a burst would overflow queues and seem to be the link's loss.
-                    due = max(due + interval, time.monotonic() - interval)
+        wagons = [_Wagons(loop, order, mtu) for order in orders]
+        while under_way := [one for one in wagons if not one.gone]:
+            for one in under_way:
+                one.send_if_due()
             loop.serve(0)  # also where there is no time to wait: what is not fetched would seem lost
-            loop.run_until(min(due, time.monotonic() + 0.01))
-        loop.run_until(time.monotonic() + drain)
-    return Train(sent, len(arrivals), 8 * wire * pace(arrivals))
+            due = min(one.due for one in under_way)
+            loop.run_until(min(due, time.monotonic() + 0.01), spin=due - time.monotonic() < SELECT_SECONDS)
+        end = time.monotonic() + drain
+        while time.monotonic() < end and not all(one.complete for one in wagons):
+            loop.run_until(min(end, time.monotonic() + 0.02))
+    return [one.train for one in wagons]
+
+
+class _Wagons:
+    """A train under way."""
+
+    def __init__(self, loop: _Loop, order: Order, mtu: int) -> None:
+        self._left = order.packets
+        self._order, self._wire = order, mtu + 14
+        self._interval = 8 * self._wire / order.rate
+        self._payload = bytes(mtu - UDP_HEADERS)
+        self._arrivals: list[float] = []
+        self.due = time.monotonic()
+        self._receiver = loop.make(order.target, socket.SOCK_DGRAM)
+        try:
+            self._receiver.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 8 << 20)
+        except PermissionError:
+            self._receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
+        self._receiver.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        self._receiver.bind((order.target.address, 0))
+        self._sender = loop.make(order.source, socket.SOCK_DGRAM)
+        self._sender.connect(self._receiver.getsockname())
+        loop.on(self._receiver, selectors.EVENT_READ, self._fetch)
+
+    @property
+    def gone(self) -> bool:
+        return not self._left
+
+    @property
+    def complete(self) -> bool:
+        return len(self._arrivals) == self._order.packets
+
+    @property
+    def train(self) -> Train:
+        return Train(self._order.packets, len(self._arrivals), 8 * self._wire * pace(self._arrivals))
+
+    def send_if_due(self) -> None:
+        if time.monotonic() < self.due:
+            return
+        with suppress(BlockingIOError):  # a full socket buffer: try again
+            self._sender.send(self._payload)
+            self._left -= 1
+            # Late packets are not caught up with: a burst would overflow queues and seem to be the link's loss.
+            self.due = max(self.due + self._interval, time.monotonic() - self._interval)
+
+    def _fetch(self) -> None:
+        with suppress(BlockingIOError):
+            while True:
+                self._arrivals.append(_received(self._receiver)[2] / 1e9)
 
 
 def pace(arrivals: Sequence[float]) -> float:
@@ -300,10 +349,3 @@ def pace(arrivals: Sequence[float]) -> float:
     marks = [last * part // parts for part in range(parts + 1)]
     spans = [(end - begin, arrivals[end] - arrivals[begin]) for begin, end in pairwise(marks)] if last > 0 else []
     return statistics.median([count / seconds if seconds else 0.0 for count, seconds in spans] or [0.0])
-
-
-def _count(receiver: socket.socket, arrivals: list[float]) -> None:
-    with suppress(BlockingIOError):
-        while True:
-            receiver.recv(2048)
-            arrivals.append(time.monotonic())

@@ -137,6 +137,14 @@ def test_a_train_faster_than_can_be_paced_is_still_fetched_as_it_arrives() -> No
     assert train.loss < 0.5
 
 
+def test_trains_side_by_side_are_told_apart() -> None:
+    def work(one: End, other: End) -> list[Train]:
+        orders = [measure.Order(one, other, 20e6, 100), measure.Order(other, one, 10e6, 60)]
+        return measure.udp_trains(orders, drain=0.3)
+
+    assert [(train.sent, train.received) for train in between(work)] == [(100, 100), (60, 60)]
+
+
 def test_a_train_of_larger_packets() -> None:
     train = between(lambda one, other: measure.udp_train(one, other, 50e6, 50, drain=0.3, mtu=9000), mtu=9000)
     assert train.received == 50
