@@ -1,9 +1,14 @@
-"""For all tests: one thread per process, before torch is imported. Tests fork workers, which a process must not do once
+"""For all tests: signals that end programs do so, even where the tests run in the background of a shell, which has
+them ignored; and one thread per process, before torch is imported. Tests fork workers, which a process must not do once
 it has a pool of threads, and share two cores with each other.
 
 Examples that Hypothesis makes up are the same in every run; HYPOTHESIS_PROFILE=explore looks for new ones."""
 
 import os
+import signal
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ[name] = "1"
