@@ -24,7 +24,7 @@ FIGURES = (
     "emulation",
     "timeline",
 )
-TABLES = ("method_table", "memory_table", "hyperparameters", "emulation_table")
+TABLES = ("method_table", "exchange_table", "memory_table", "hyperparameters", "emulation_table")
 
 
 def module(name: str) -> ModuleType:

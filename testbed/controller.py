@@ -72,6 +72,7 @@ class _Up:
     gpus: Assigned
     box: str
     segments: Mapping[str, int]  # that workers' packets may have at most: ports are made for them
+    congestion: str = ""  # control of TCP in force
 
     def serves(self, wanted: NetworkPlan, gpus: Assigned) -> bool:
         """Whether that network can be had by changing links of this one."""
@@ -164,6 +165,7 @@ class Controller:
         self._up = _Up(handle, runtime, network, gpus, choice.kind, _segments(network, choice.kind))
         runtime.attach(handle)
         settings = handle.call("status")
+        self._up.congestion = settings["settings"]["net.ipv4.tcp_congestion_control"]
         now = environment(
             {"box": choice.kind, "box_reason": choice.reason, "box_kernel": settings["kernel"]}
             | {"network_settings": settings["settings"], "gso_segments": settings["gso_segments"]}
@@ -231,7 +233,7 @@ class Controller:
             result = self._ended_early(cell, outcome, progress, director, sampler)
         Lost(directory).clear()
         result["events"], result["patience_s"] = director.record, waits
-        result["backend"] = todo[0].backend
+        result["backend"], result["congestion"] = todo[0].backend, self.up.congestion
         result["shortcomings"] = list(self.up.runtime.shortcomings)
         started = max(where.start_ns for where in progress.all())
         result["first_step_s"] = started / 1e9 - began if started else None  # since the cell began

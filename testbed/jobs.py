@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from testbed.scenario.model import Scenario
     from testbed.scenario.training import Compute as ScenarioCompute
 
+WATCH_EVERY = 5  # steps, where messages come in while gradients are computed: how long they took is seen in one of them
 INTERFACE = "eth0"  # every worker's only one, in every runtime
 
 
@@ -43,6 +44,7 @@ def jobs(plan: Plan, cell: Cell, directory: Path, data_dir: Path | None, *, resu
         resume=resume,
         tolerant=scenario.on_failure == "continue" and survives(scenario, cell),
         data_dir=None if data_dir is None else str(data_dir),
+        watch_every=WATCH_EVERY if _method(scenario, cell).overlaps else 0,  # else waiting shows it
         names=tuple(worker.name for worker in point.network.workers),
         progress=str(directory / "progress"),
         beside=str(scenario.resolve(".").resolve()),

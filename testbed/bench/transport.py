@@ -196,7 +196,7 @@ def _measure_exchange(job: Job, where: Where) -> Times:
 def _measure_threads(job: Job, where: Where) -> Times:
     """Pre-posted, with one waiting thread per edge."""
     peers = _neighbours(job)
-    transport = GlooTransport(replace(job, waiting_threads=True), Trace(job.rank))
+    transport = GlooTransport(replace(job, watch_every=1), Trace(job.rank))
     channels = {size: transport.channel(nbytes, [Neighbours(peers, peers)]) for size, nbytes in SIZES.items()}
     transport.connect()
     times: Times = {}

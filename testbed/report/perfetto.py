@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from testbed.errors import ScenarioError, StorageError
 from testbed.report.perfetto_counters import Sample, instants, samples
+from testbed.results.exchanges import EDGE, messages
 from testbed.results.opened import Run
 from testbed.worker.trace import KINDS
 
@@ -237,17 +238,12 @@ def _texts(*parts: Iterator[str]) -> Iterator[list[str]]:
 
 
 def arrows(spans: Spans) -> tuple[Integers, Integers]:
-    """Which span sent a message and which one waited for it: of the n-th from a worker to another in a step, where both
-    are there."""
-    arrived = spans.are("receive") if spans.are("receive").any() else spans.are("wait")
-    sent, came = (np.flatnonzero(kind & (spans.peer >= 0)) for kind in (spans.are("send"), arrived))
-    keys = ["step", "source", "target"]
-    frames = []
-    for rows, source, target in ((sent, spans.worker, spans.peer), (came, spans.peer, spans.worker)):
-        frame = pd.DataFrame({"step": spans.step[rows], "source": source[rows], "target": target[rows], "row": rows})
-        frames.append(frame.assign(nth=frame.groupby(keys).cumcount()))
-    pairs = frames[0].merge(frames[1], on=[*keys, "nth"], suffixes=("_sent", "_came"))
-    source, target = pairs["row_sent"].to_numpy(np.int64), pairs["row_came"].to_numpy(np.int64)
+    """Which span sent a message and which one saw it come, or waited for it: of the n-th from a worker to another in a
+    step, where both are there."""
+    every = pd.DataFrame({"worker": spans.worker, "kind": spans.kind, "step": spans.step, "peer": spans.peer})
+    known = pd.concat([messages(every, kind) for kind in ("receive", "wait")])
+    pairs = known.drop_duplicates([*EDGE, "nth"])  # where its arrival was seen, that is where an arrow ends
+    source, target = pairs["sent"].to_numpy(np.int64), pairs["came"].to_numpy(np.int64)
     possible = _inside(spans, target) >= spans.start[source]
     return source[possible], target[possible]
 

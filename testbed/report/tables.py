@@ -79,7 +79,10 @@ def comparison(lines: Sequence[Line], leaders: Set[tuple[str, str]] = frozenset(
         Column("step, ms", "mean over repeats, ± half their range"),
     ]
     bar_after = len(columns)
-    columns.append(Column("floor, ms", "what the messages alone need on these links"))
+    timed = any(line.exchange_s is not None for line in lines)
+    if timed:
+        columns.append(Column("exchange, ms", "how long a step's messages took, hidden behind the gradient or not"))
+    columns.append(Column("floor, ms", "the least that these messages need on these links"))
     columns.append(Column("kB per step", "sent by one worker"))
     columns += [Column("accuracy", "of the workers' own models at the end, mean")] if scored else []
     columns += [Column("loss", "on test data at the end, mean")] if lossy else []
@@ -101,6 +104,7 @@ def comparison(lines: Sequence[Line], leaders: Set[tuple[str, str]] = frozenset(
         cells += [
             _number(line.speedup, "{:.2f}"),
             _step(line, compared=not target),
+            *([_number(line.exchange_s, "{:.1f}", 1e3)] if timed else []),
             _number(line.floor_s, "{:.1f}", 1e3),
             _number(line.bytes_per_step, "{:.1f}", 1e-3),
         ]

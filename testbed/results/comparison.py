@@ -27,6 +27,7 @@ class Line:
     step_s: float | None
     step_spread: float  # half the range over repeats
     parts_s: Mapping[str, float]
+    exchange_s: float | None  # of a step's messages, hidden behind the gradient or not; None: not known
     floor_s: float | None
     target_s: float | None  # None: not reached, or no target
     target_spread: float  # half the range over repeats
@@ -40,6 +41,7 @@ class Line:
     verdict: str
     reasons: tuple[str, ...]
     backend: str = "gloo"  # that carried the messages
+    congestion: str = ""  # control of TCP; empty: not on record
 
     @property
     def divergence(self) -> str:
@@ -103,6 +105,7 @@ def _line(setting: str, method: str, results: Sequence[Mapping[str, Any]], with_
         parts_s={part: statistics.fmean(r["parts_s"][part] for r in good) for part in good[0]["parts_s"]}
         if good
         else {},
+        exchange_s=_mean([result["exchange_s"] for result in good if result.get("exchange_s") is not None]),
         floor_s=_mean([result["floor_s"] for result in good]),
         target_s=_mean(reached) if targets and len(reached) == len(targets) and not diverged else None,
         target_spread=_spread(reached),
@@ -116,6 +119,7 @@ def _line(setting: str, method: str, results: Sequence[Mapping[str, Any]], with_
         verdict=max(grades, key=ORDER.index) if grades else "failed" if failed else "diverged",
         reasons=tuple(dict.fromkeys(_reasons([result for result in results if status(result) != "diverged"]))),
         backend=next((result["backend"] for result in good if "backend" in result), "gloo"),
+        congestion=next((result["congestion"] for result in good if "congestion" in result), ""),
     )
 
 

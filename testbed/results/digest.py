@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from testbed.plan import NetworkPlan
+from testbed.results.exchanges import exchange_seconds
 from testbed.results.floors import EVERYBODY, gossip_floor, ring_floor
 from testbed.worker.edges import HEADER
 from testbed.worker.result import JobResult
@@ -36,6 +37,7 @@ def digest(results: Sequence[JobResult], network: NetworkPlan, target: tuple[str
         "step_s": seconds / steps,
         "parts_s": {**parts, "other": max(0.0, seconds / steps - sum(parts.values()))},
         "bytes_per_step": sent / len(results),
+        "exchange_s": exchange_seconds(results, _rounds(results), pipelined=_pipelined(results)),
         "floor_s": _floor(results, network, steps),
         "final": _final(results),
         "target": _target(results, target),
@@ -98,10 +100,8 @@ def _floor(results: Sequence[JobResult], network: NetworkPlan, steps: int) -> fl
     }
     if not messages:
         return floor
-    rounds = _rounds(results, steps)
-    if rounds <= 2 * (n - 1):
-        return floor + gossip_floor(network, messages, rounds)
-    # A pipelined ring: its segments travel while others wait, so latency and sending do not add up.
+    if not _pipelined(results):
+        return floor + gossip_floor(network, messages, _rounds(results))
     hops = gossip_floor(network, dict.fromkeys(messages, 0.0), 2 * (n - 1))
     return floor + max(hops, gossip_floor(network, messages, 1))
 
@@ -111,13 +111,18 @@ def _reductions(result: JobResult) -> int:
     return int(((waits["peer"] == EVERYBODY) & (waits["bytes_wire"] > 0)).sum())
 
 
-def _rounds(results: Sequence[JobResult], steps: int) -> float:
+def _pipelined(results: Sequence[JobResult]) -> bool:
+    """Whether it is a ring whose segments travel while others wait, so that latency and sending do not add up."""
+    return _rounds(results) > 2 * (len(results) - 1)
+
+
+def _rounds(results: Sequence[JobResult]) -> float:
     """Messages one after another to the busiest peer of a worker, per step."""
     most = 0.0
     for result in results:
         sends = result.spans[result.spans["kind"] == CODES["send"]]
         for peer in set(sends["peer"].tolist()):
-            most = max(most, float((sends["peer"] == peer).sum()) / steps)
+            most = max(most, float((sends["peer"] == peer).sum()) / result.steps)
     return most
 
 

@@ -17,6 +17,7 @@ EVERYBODY = -1  # as a peer: an all-reduce
 # Times its floor that Gloo's all-reduce waits where latency counts: about twice. What is beyond has other reasons, such
 # as a machine with too few processors.
 HANDSHAKES = (1.5, 2.5)
+PACED_RATIO, PACED_SECONDS = 1.25, 0.005  # beyond which it is not the machine that takes so long
 
 
 def gossip_floor(plan: NetworkPlan, bytes_per_step: Mapping[tuple[int, int], float], rounds: float) -> float:
@@ -61,7 +62,30 @@ def _ways(plan: NetworkPlan) -> dict[tuple[int, int], tuple[str, ...]]:
 
 
 def above_floor(lines: Sequence[Line]) -> str:
-    """Why the stock all-reduce waits so much longer than its floor, where it does; empty where it does not."""
+    """Why messages take so much longer than their floor, where they do and it is known; empty where they do not."""
+    return " ".join(filter(None, [_asked_for_late(lines), _paced(lines)]))
+
+
+def _paced(lines: Sequence[Line]) -> str:
+    """BBR knows no faster rate than a message per round trip, where there are no more to send, and sends the next one
+    at 2.9 times that: over a third of a round trip, however short it is."""
+    paced = [line for line in lines if line.congestion == "bbr" and line.method != BASELINE]
+    times = {line.method: (line.exchange_s, line.floor_s) for line in paced if line.exchange_s and line.floor_s}
+    found = {
+        took / least: method
+        for method, (took, least) in times.items()
+        if took > PACED_RATIO * least and took - least > PACED_SECONDS
+    }
+    if not found:
+        return ""
+    return (
+        f"{found[max(found)]}'s messages took {max(found):.1f} times their floor: TCP's congestion control is bbr "
+        "here, which spreads a short message that comes alone over a third of a round trip. "
+        "With network: {congestion: reno} it does not."
+    )
+
+
+def _asked_for_late(lines: Sequence[Line]) -> str:
     stock = [line for line in lines if line.method == BASELINE and line.backend == "gloo" and line.floor_s]
     times = [line.parts_s.get("wait", 0.0) / (line.floor_s or 1.0) for line in stock]
     found = [time for time in times if HANDSHAKES[0] < time <= HANDSHAKES[1]]

@@ -283,7 +283,8 @@ def _repeated(value: Any, rows: int) -> Any:
 def _flat(result: Mapping[str, Any]) -> dict[str, Any]:
     """A cell's result in one row."""
     target = result.get("target") or {}
-    same = ("error", "steps", "seconds", "step_s", "floor_s", "bytes_per_step", "wire_bytes", "overruns", "idle")
+    times = ("seconds", "step_s", "exchange_s", "floor_s")
+    same = ("error", "steps", *times, "bytes_per_step", "wire_bytes", "overruns", "idle")
     return {
         **{name: result.get(name) for name in same},
         **{f"{part}_s": value for part, value in result.get("parts_s", {}).items()},

@@ -125,6 +125,8 @@ def _columns(lines: Sequence[Line]) -> list[Column]:
         ("+ other", ("mix", "other")),
     ):
         columns.append(Column(name, [_part(line, parts) for line in lines], patience=1))
+    if any(line.exchange_s is not None for line in lines):
+        columns.append(Column("exchange", [_ms(line.exchange_s) for line in lines], patience=2))
     columns.append(Column("floor", [_ms(line.floor_s) for line in lines], patience=2))
     if target:
         columns.append(Column(f"s to {target}", [_target(line) for line in lines]))
@@ -138,7 +140,8 @@ def _columns(lines: Sequence[Line]) -> list[Column]:
 
 
 def _explain(lines: Sequence[Line], console: Console, left_out: Sequence[str]) -> None:
-    words = "kB per step: sent by one worker. floor: what the messages alone need on these links. "
+    words = "kB per step: sent by one worker. exchange: how long a step's messages took, hidden behind the gradient or "
+    words += "not; floor: the least they need on these links. "
     words += "× all-reduce: how many times sooner at the target (or, without one, per step)."
     console.print(f"[dim]{words}[/]", highlight=False)
     if why := above_floor(lines):

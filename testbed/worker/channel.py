@@ -92,7 +92,7 @@ class GlooChannel:
             if work := self._edges.send(target, one, tag):
                 self._sends.append((target, work, started, one))
                 self._edges.sent[target] += one.numel()
-        for source in neighbours.sources:
+        for source in neighbours.sources if self._edges.watching else ():
             if source not in gone and (waiter := self._edges[source].waiter):
                 self._arrivals[source] = waiter.watch(self._posted[source, self._parity(source, self._round)])
 

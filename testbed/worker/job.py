@@ -69,7 +69,7 @@ class Job:
     device: str = "cpu"
     gpus: tuple[str, ...] = ()  # UUIDs of those that the worker may see; device cuda is the first of them
     deadline: float = 60.0  # seconds to wait for one message
-    waiting_threads: bool = False  # one per edge, so that the trace knows when messages came in during compute
+    watch_every: int = 0  # steps: in one of so many, threads note when messages come in during compute; 0: in none
     resume: bool = False  # go on from the newest checkpoint that all workers have
     life: int = 0  # above 0 the worker was started again in a running cell, and rejoins
     tolerant: bool = False  # the method can go on without workers that are lost, and shall

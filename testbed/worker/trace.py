@@ -22,7 +22,7 @@ KINDS = (
     "compute",  # one gradient, with its padding to step_time
     "compress",
     "send",  # one message: from the hand-over to the backend until the backend has let go of it
-    "receive",  # one message: from the own send of the round until it was here (recorded by waiting threads only)
+    "receive",  # one message: from the own send of the round until it was here (in steps that are watched)
     "wait",  # the worker stood still for one peer, or for all (all-reduce, peer −1)
     "decompress",
     "mix",

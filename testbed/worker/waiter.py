@@ -1,6 +1,7 @@
 """Threads that wait for messages so that the trace knows when they came in while the worker was computing.
 
-Gloo tells nobody that a message is here until somebody waits for it. Channels use one waiter per edge if asked to.
+Gloo tells nobody that a message is here until somebody waits for it. Channels use one waiter per edge, in some of the
+steps.
 """
 
 from __future__ import annotations

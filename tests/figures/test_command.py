@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from recorded_runs import SWEEP
 
-from analysis import memory_table, reading, scaling, winner_map
+from analysis import exchange_table, memory_table, reading, scaling, winner_map
 from testbed.results.opened import open_run
 
 ROOT = Path(__file__).parents[2]
@@ -72,6 +72,19 @@ def test_memory_that_is_not_told_apart_is_no_difference(tmp_path):
         (cell / "result.json").write_text(json.dumps(result))
     found = memory_table.table(open_run(folder)).set_index("method")["difference from all-reduce, MB"]
     assert found.dropna().to_dict() == {"powergossip": -3.0, "choco sign": 2.5}
+
+
+def test_exchanges_are_compared_with_their_floors(tmp_path):
+    assert run(exchange_table.table, SWEEP) == 2, "recorded before traces knew when messages arrive"
+    folder = shutil.copytree(SWEEP, tmp_path / "sweep")
+    for cell in (folder / "cells").iterdir():
+        result = json.loads((cell / "result.json").read_text())
+        result["exchange_s"], result["floor_s"], result["parts_s"]["codec"] = 0.012, 0.008, 0.002
+        (cell / "result.json").write_text(json.dumps(result))
+    found = exchange_table.table(open_run(folder))
+    assert len(found) == len(open_run(folder).compare())
+    assert set(found["× floor"]) == {1.4}
+    assert found["method"].tolist()[:2] == ["allreduce", "dpsgd"]
 
 
 def test_other_mistakes(tmp_path, capsys):

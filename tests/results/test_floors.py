@@ -79,3 +79,11 @@ def test_why_the_stock_all_reduce_is_far_above_its_floor():
     assert why(0.14) == ""  # though its step, with what it computes, takes longer
     assert why(0.41) == ""  # that is more than round trips take
     assert why(0.21, "dpsgd") == why(0.21, backend="nccl") == above_floor([]) == ""
+
+
+def test_bbr_spreads_short_messages_over_part_of_a_round_trip():
+    def why(exchange: float | None, congestion: str = "bbr", method: str = "choco") -> str:
+        return above_floor(compare([result(method, exchange_s=exchange, floor_s=0.1, congestion=congestion)]))
+
+    assert why(0.15).startswith("choco's messages took 1.5 times their floor: TCP's congestion control is bbr here")
+    assert why(0.12) == why(0.15, "reno") == why(None) == why(0.15, method="allreduce") == ""

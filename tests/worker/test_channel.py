@@ -46,7 +46,7 @@ def test_contents_survive_random_sleeps_at_every_point(threads):
                 right += torch.equal(many[peer], message_of(peer, number, 300_000, "large"))
         return right
 
-    assert in_workers(4, exchange, waiting_threads=threads) == [4 * ROUNDS] * 4
+    assert in_workers(4, exchange, watch_every=int(threads)) == [4 * ROUNDS] * 4
 
 
 def test_a_peer_that_runs_a_round_ahead_spoils_nothing():
@@ -183,7 +183,7 @@ def test_spans_of_an_exchange_carry_peer_and_bytes():
         channel.receive()
         return transport._trace.spans()
 
-    for rank, spans in enumerate(in_workers(3, exchange, waiting_threads=True)):
+    for rank, spans in enumerate(in_workers(3, exchange, watch_every=1)):
         assert set(spans["step"]) == {7}
         for kind in ("send", "wait", "receive"):
             chosen = spans[spans["kind"] == KINDS.index(kind)]

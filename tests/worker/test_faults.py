@@ -43,7 +43,7 @@ def test_a_killed_peer_is_noticed_at_once_and_breaks_only_its_own_edges(tmp_path
         (tmp_path / f"healthy.{job.rank}").touch()
 
     with pytest.raises(TrainingError, match="w2 was killed by SIGKILL"):
-        in_workers(4, work, waiting_threads=threads)
+        in_workers(4, work, watch_every=int(threads))
     for rank in (1, 3):
         error = (tmp_path / f"error.{rank}").read_text()
         assert error.startswith(f"w{rank}: the connection to w2 broke in step ")  # and not: deadline
@@ -69,7 +69,7 @@ def test_a_frozen_peer_runs_into_the_deadline(threads):
     with pytest.raises(
         PeerLostError, match=r"w[02]: nothing from w1 in step 2 after \d+\.\d s \(deadline 2 s\)"
     ) as caught:
-        in_workers(4, work, deadline=2.0, waiting_threads=threads)
+        in_workers(4, work, deadline=2.0, watch_every=int(threads))
     assert "raise the deadline" in (caught.value.hint or "")
 
 

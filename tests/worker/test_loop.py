@@ -49,7 +49,7 @@ def test_twice_the_same():
 def test_timing_and_threads_do_not_touch_the_result():
     plain = train_local(3, DPSGD(), bowl, ring(3), TRAINING)
     slow = replace(TRAINING, compute=Compute("step_time", 0.005))
-    padded = train_local(3, DPSGD(), bowl, ring(3), slow, waiting_threads=True)
+    padded = train_local(3, DPSGD(), bowl, ring(3), slow, watch_every=1)
     assert all(np.array_equal(a.x, b.x) for a, b in zip(plain, padded, strict=True))
     assert all(result.seconds >= 12 * 0.005 for result in padded)
 

@@ -43,7 +43,7 @@ def train(spec, directory: Path, **options):
 @pytest.mark.parametrize("threads", [False, True])
 def test_survivors_train_on_what_is_left_of_the_graph(tmp_path, threads):
     """Gradient first, so the dead worker sends nothing in the step it dies in: what follows is exact."""
-    results = train({"dpsgd": {"order": "B"}}, tmp_path, waiting_threads=threads)
+    results = train({"dpsgd": {"order": "B"}}, tmp_path, watch_every=int(threads))
     assert [result.rank for result in results] == [0, 1, 3, 4]
     tasks = [Bowl(rank, N, 1) for rank in range(N)]
     X = torch.stack([task.initial() for task in tasks])

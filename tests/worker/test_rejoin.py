@@ -115,7 +115,7 @@ def test_what_follows_is_gossip_on_the_whole_graph_again(tmp_path, threads):
     training = replace(TRAINING, momentum=0.0)
     acts = [until(lambda stage: DEAD in stage.lost.ranks()), _restart_now(DEAD)]
     spec = {"dpsgd": {"order": "B"}}
-    ended = play(tmp_path, spec, ring(N), acts, task=task, training=training, waiting_threads=threads)
+    ended = play(tmp_path, spec, ring(N), acts, task=task, training=training, watch_every=int(threads))
     (rejoin,) = ended.stage.rejoins.done
     tasks = [Bowl(rank, N, 1) for rank in range(N)]
     X = torch.stack([task.initial() for task in tasks])

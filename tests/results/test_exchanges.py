@@ -1,0 +1,82 @@
+"""How long exchanges took, from traces made by hand: three workers, times in milliseconds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from testbed.results.exchanges import exchange_seconds, messages
+from testbed.worker.result import JobResult
+from testbed.worker.trace import CODES, Trace
+
+MS = 1_000_000
+
+
+def result(rank: int, *rows: tuple[str, int, int, float, float]) -> JobResult:
+    """(kind, step, peer, start, end in ms)."""
+    trace = Trace(rank)
+    for kind, step, peer, start, end in rows:
+        trace.step = step
+        trace.add(CODES[kind], peer, round(start * MS), round(end * MS), 100, 100)
+    values: dict[str, Any] = {"metrics": [], "spans": trace.spans(), "x": np.zeros(1, np.float32), "bytes_sent": {}}
+    return JobResult(rank=rank, steps=2, seconds=1.0, tcp_bytes_sent=0, overruns=0, decided={}, warnings=[], **values)
+
+
+def exchange(*results: JobResult, rounds: float = 1, pipelined: bool = False) -> float | None:
+    return exchange_seconds(results, rounds, pipelined=pipelined)
+
+
+def test_a_message_takes_from_its_sender_s_hand_to_its_arrival():
+    """Where its receiver looked for it by then. The other way, it was there before anybody looked."""
+    one = result(0, ("send", 0, 1, 0, 3), ("receive", 0, 1, 0, 17))
+    other = result(1, ("send", 0, 0, 10, 12), ("receive", 0, 0, 10, 11))
+    assert exchange(one, other) == pytest.approx(0.007)
+
+
+def test_the_slowest_neighbour_counts_and_rounds_add_up():
+    arrivals = ((1, 0, 5), (2, 0, 9), (1, 10, 14), (2, 10, 12))
+    one = result(0, *(("receive", 0, peer, start, end) for peer, start, end in arrivals))
+    others = [result(peer, ("send", 0, 0, 0, 1), ("send", 0, 0, 10, 11)) for peer in (1, 2)]
+    assert exchange(one, *others, rounds=2) == pytest.approx(0.009 + 0.004)
+
+
+def test_what_is_left_over_at_the_end_is_no_second_round():
+    """Where an exchange is under way between two steps, the last one has two."""
+    sends = [("send", step, 0, at, at + 1) for step, at in ((1, 0), (2, 10), (2, 20))]
+    arrivals = [("receive", step, 1, at, at + 4) for step, at in ((1, 0), (2, 10), (2, 20))]
+    assert exchange(result(0, *arrivals), result(1, *sends)) == pytest.approx(0.004)
+
+
+def test_rounds_of_a_ring_overlap():
+    sends = [("send", 0, 0, 2 * number, 2 * number + 1) for number in range(8)]
+    arrivals = [("wait", 0, 1, 0, 2 * number + 5) for number in range(8)]
+    assert exchange(result(0, *arrivals), result(1, *sends), rounds=8, pipelined=True) == pytest.approx(0.019)
+
+
+def test_an_all_reduce_is_its_wait_and_not_all_methods_reduce_in_every_step():
+    every = [result(rank, ("wait", 0, -1, 0, 4 + rank), ("wait", 2, -1, 9, 12 + rank)) for rank in (0, 1)]
+    assert exchange(*every, rounds=0) == pytest.approx(0.004)  # 4.5 and 3.5 ms
+
+
+def test_what_traces_do_not_show_is_not_known():
+    assert exchange(*(result(rank, ("compute", 0, -1, 0, 4)) for rank in (0, 1)), rounds=0) is None
+
+
+def test_where_nothing_travels_meanwhile_waits_tell():
+    """One after the other, but the worker looks for all of them from the first on."""
+    sends = [("send", 0, 0, 1, 4)]
+    one = result(0, ("wait", 0, 1, 0, 9), ("wait", 0, 2, 9, 12))
+    assert exchange(one, result(1, *sends), result(2, *sends)) == pytest.approx(0.011)
+    seen = result(0, ("wait", 0, 1, 0, 9), ("receive", 1, 1, 10, 16))
+    both = result(1, ("send", 0, 0, 0, 4), ("send", 1, 0, 10, 12))
+    assert exchange(seen, both) == pytest.approx(0.006), "only in the step that was watched"
+
+
+def test_messages_are_those_known_at_both_ends():
+    rows = [(0, "send", 0, 1), (0, "send", 0, 1), (1, "receive", 0, 0), (1, "receive", 1, 0), (0, "wait", 0, -1)]
+    spans = pd.DataFrame([(worker, CODES[kind], step, peer) for worker, kind, step, peer in rows])
+    found = messages(spans.set_axis(["worker", "kind", "step", "peer"], axis="columns"), "receive")
+    assert found[["step", "source", "target", "nth", "sent", "came"]].to_numpy().tolist() == [[0, 0, 1, 0, 0, 2]]
