@@ -29,11 +29,11 @@ lint: setup
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 
-# What emulates networks runs alone, in order; all else uses every core.
+# What times emulated networks runs alone, in order; all else uses every core.
 test: lint
 	@scripts/install-system-packages --tests
-	.venv/bin/pytest -m 'not netem' --numprocesses auto --dist loadfile --durations 10
-	.venv/bin/pytest -m netem --durations 10
+	.venv/bin/pytest -m 'not netem or beside' --numprocesses auto --dist loadfile --no-loadscope-reorder --durations 10
+	.venv/bin/pytest -m 'netem and not beside' --durations 10
 
 bench: setup
 	@scripts/install-system-packages --bench

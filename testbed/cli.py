@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -104,6 +105,7 @@ def data_where() -> None:
 @click.option("--only", multiple=True, metavar="METHOD", help="Only this method; may be given again.")
 @click.option("--dry-run", is_flag=True, help="Show the plan, start nothing.")
 @click.option("--no-calibrate", is_flag=True, help="Do not measure the links; every result is suspect then.")
+@click.option("--no-report", is_flag=True, help="Write no report; testbed report RUN does later.")
 @click.option("--keep", is_flag=True, help="Leave the network up at the end, to look around in it.")
 def up(
     file: Path | None,
@@ -116,6 +118,7 @@ def up(
     only: tuple[str, ...],
     dry_run: bool,
     no_calibrate: bool,
+    no_report: bool,
     keep: bool,
 ) -> None:
     """Run a scenario: its network, every method on it, and the table that says which wins.
@@ -125,8 +128,8 @@ def up(
     from testbed.running import Request
     from testbed.running import up as run
 
-    given = Request(file, sets, out, resume, box, runtime, only, dry_run, not no_calibrate, keep, profile=profile)
-    sys.exit(run(given))
+    given = Request(file, sets, out, resume, box, runtime, only, dry_run, not no_calibrate, keep)
+    sys.exit(run(replace(given, profile=profile, reporting=not no_report)))
 
 
 @cli.command()

@@ -39,6 +39,7 @@ class Request:
     keep: bool = False
     scenario: Scenario | None = None  # instead of a file: who calls from Python has it at hand
     profile: str | None = None
+    reporting: bool = True
 
 
 def up(request: Request) -> int:
@@ -154,6 +155,7 @@ def _missing(made: Plan, run: RunDirectory, chosen: Sequence[Cell]) -> list[Cell
 def _run(made: Plan, run: RunDirectory, cells: Sequence[Cell], request: Request) -> None:
     from testbed.controller import Controller, Options
     from testbed.live import LiveView, PlainView
+    from testbed.report.setup import show_answer
     from testbed.results.comparison import compare
     from testbed.results.table import show_comparison
 
@@ -172,7 +174,9 @@ def _run(made: Plan, run: RunDirectory, cells: Sequence[Cell], request: Request)
     finally:
         view.close()
     show_comparison(compare(list(run.results())))
-    _report(run)
+    show_answer(run)
+    if request.reporting:
+        _report(run)
     click.echo(f"everything is in {run.path}")
     if controller.kept:
         click.echo(
@@ -182,10 +186,7 @@ def _run(made: Plan, run: RunDirectory, cells: Sequence[Cell], request: Request)
 
 
 def _report(run: RunDirectory) -> None:
-    """The answer in a sentence, and the report. The run is complete without it: what goes wrong here is only told."""
-    from testbed.report.setup import show_answer
-
-    show_answer(run)
+    """The run is complete without it: what goes wrong here is only told."""
     try:
         from testbed.report.write import write
 

@@ -13,6 +13,7 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ[name] = "1"
 
+import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
@@ -20,3 +21,8 @@ settings.register_profile("explore", max_examples=3000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 from engine import engine  # noqa: E402, F401  # a fixture, for all
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes long goes first, where files are given out to several processes."""
+    items.sort(key=lambda item: item.get_closest_marker("beside") is None)

@@ -40,7 +40,18 @@ def engine() -> Iterator[DockerClient]:
 def own_engine() -> Iterator[DockerClient]:
     folder = Path(tempfile.mkdtemp(prefix="tbe"))  # short: sockets are in there
     address = f"unix://{folder}/docker.sock"
-    words = ["dockerd", "-H", address, "--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec"]
+    # Its mounts are nobody else's: other tests look for what was left
+    words = [
+        "unshare",
+        "--mount",
+        "dockerd",
+        "-H",
+        address,
+        "--data-root",
+        f"{folder}/data",
+        "--exec-root",
+        f"{folder}/exec",
+    ]
     words += ["--pidfile", f"{folder}/pid", "--bridge=none", "--iptables=false", "--ip6tables=false"]
     before = os.environ.get("DOCKER_HOST")
     with (folder / "log").open("w") as log:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from running import COMMAND, Place, losses, nursery_of, wait_for, workers_of, write
 
-pytestmark = [pytest.mark.netem, pytest.mark.slow]
+pytestmark = [pytest.mark.netem, pytest.mark.beside, pytest.mark.slow]
 
 TOYS = Path(__file__).with_name("toys.py")
 METHODS = "[allreduce, dpsgd, {choco: {compressor: sign, gamma: 0.4}}]"

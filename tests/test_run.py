@@ -72,7 +72,7 @@ print(json.dumps(found))
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     place = Place(tmp_path_factory.mktemp("run"))
     (place.folder / "maths.yaml").write_text(SCENARIO)
-    done = place.run("up", "maths.yaml", "--out", "run")
+    done = place.run("up", "maths.yaml", "--out", "run", "--report")
     (place.folder / "output").write_text(done.stdout)
     assert done.returncode in (0, 6), done.stderr  # 6: this machine was too busy to be faithful
     yield place

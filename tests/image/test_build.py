@@ -108,8 +108,8 @@ def image(engine, base) -> Iterator[str]:
 
 
 def in_earnest(test):
-    """Marks of the tests that share the image; netem because the scenario's network must be alone on the machine."""
-    return pytest.mark.docker(pytest.mark.netem(pytest.mark.slow(test)))
+    """Marks of the tests that share the image."""
+    return pytest.mark.docker(pytest.mark.netem(pytest.mark.beside(pytest.mark.slow(test))))
 
 
 @in_earnest

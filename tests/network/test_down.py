@@ -20,7 +20,7 @@ from testbed.network.state import State
 from .examples import COMMAND, command, fastest, network
 from .traces_of import Traces, left_behind, traces
 
-pytestmark = pytest.mark.netem
+pytestmark = [pytest.mark.netem, pytest.mark.beside]
 
 PAIR = network("{topology: chain, link: {latency: 2ms, rate: 100mbit}}", workers=2, name="pair")
 SCENARIO = """

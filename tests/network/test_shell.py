@@ -19,7 +19,7 @@ from testbed.scenario.load import loads
 from .examples import COMMAND
 from .terminal import LIMIT, Terminal
 
-pytestmark = pytest.mark.netem
+pytestmark = [pytest.mark.netem, pytest.mark.beside]
 
 SCENARIO = """
 name: chain

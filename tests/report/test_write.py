@@ -13,6 +13,7 @@ from results.made import make_run
 from testbed.cli import cli
 from testbed.errors import StorageError
 from testbed.report import figures
+from testbed.report.setup import show_answer
 from testbed.report.write import write
 from testbed.results.rundir import RunDirectory
 from testbed.running import _report
@@ -31,6 +32,7 @@ def test_the_command_writes_the_page_and_says_where(tmp_path):
 def test_a_run_ends_with_its_answer_and_where_the_report_is(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(figures, "draw_all", lambda *_: [])
     run = RunDirectory.open(shutil.copytree(RECORDED / "sweep", tmp_path / "run"))
+    show_answer(run)
     _report(run)
     told = capsys.readouterr().out
     assert told.lstrip().startswith("On 4 workers in a ring, ")

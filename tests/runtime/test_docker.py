@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from docker import DockerClient
     from docker.models.containers import Container
 
-pytestmark = [pytest.mark.docker, pytest.mark.netem, pytest.mark.slow]
+pytestmark = [pytest.mark.docker, pytest.mark.netem, pytest.mark.beside, pytest.mark.slow]
 
 HERE = Path(__file__).parent
 LONG = "{steps: 4000, lr: 0.05}"
