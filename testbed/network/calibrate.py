@@ -229,14 +229,16 @@ class _Calibrator:
         limited = [n for n in numbers if self.way(n, forward).rate or self.way(n, forward).loss]
         chosen = limited[:: -(-len(limited) // MAXIMUM_STREAMS)] if limited else []
         clean = [n for n in chosen if self.suits_tcp(n, forward) and not self.suits_second_look(n, forward)]
-        for group in self.rounds(clean, forward, SIDE_BY_SIDE_RATE if look == 1 else 0.0):
-            self.measure_clean(group, forward, look)
         lossy = [n for n in chosen if self.way(n, forward).loss]
-        for group in self.rounds(lossy, forward, TRAIN_RATE):
-            self.measure_lossy(group, forward)
         slow = [n for n in chosen if n not in clean and self.suits_train(n, forward)]
-        for group in self.rounds(slow, forward, TRAIN_RATE):
-            self.measure_slow(group, forward)
+        for some, at_once, take in (
+            (clean, SIDE_BY_SIDE_RATE if look == 1 else 0.0, partial(self.measure_clean, look=look)),
+            (lossy, TRAIN_RATE, self.measure_lossy),
+            (slow, TRAIN_RATE, self.measure_slow),
+        ):
+            for group in self.rounds(some, forward, at_once):  # no two of which have a link in common
+                take(group, forward)
+            self.drain()
 
     def rounds(self, numbers: Sequence[int], forward: bool, side_by_side: float) -> list[list[int]]:
         found = rounds([self.probes[n] for n in numbers], forward, side_by_side)
@@ -274,7 +276,6 @@ class _Calibrator:
         found = measure.tcp_goodput(pairs, look * WARM_UP[0] + WARM_UP[1] * rtt, min(LONGEST_WINDOW, window))
         for number, goodput in zip(numbers, found, strict=True):
             self.set_way(number, forward, replace(self.way(number, forward), goodput=goodput))
-        self.drain()
 
     def measure_slow(self, numbers: Sequence[int], forward: bool) -> None:
         """A little more than the link carries, for a while: what arrives tells its rate, and that TCP's goodput."""
@@ -301,12 +302,10 @@ class _Calibrator:
     def trains(self, numbers: Sequence[int], orders: Sequence[Order]) -> list[measure.Train]:
         under_way = max(self.probes[n].latency + 4 * self.probes[n].jitter for n in numbers)
         queued = max(0.1 * order.packets * 8 * wire_bytes(self.mtu) / order.rate for order in orders)
-        found = measure.udp_trains(orders, TRAIN_DRAIN + under_way + queued, self.mtu)
-        self.drain()
-        return found
+        return measure.udp_trains(orders, TRAIN_DRAIN + under_way + queued, self.mtu)
 
     def drain(self) -> None:
-        """Wait until nothing of this measurement is left in the queues to disturb the next."""
+        """Wait until nothing of these measurements is left in the queues to disturb the next ones of the same links."""
         for _ in range(DRAIN_LOOKS):
             if not any(queued for *_, queued in self.handle.counters()["links"].values()):
                 return

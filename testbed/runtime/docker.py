@@ -122,27 +122,41 @@ class DockerRuntime(Runtime):
             list(pool.map(create, members))
 
     def attach(self, handle: Handle) -> None:
-        """Waits for the containers: their start would disturb the measuring of the links, which comes next."""
+        """The network goes to the containers while they import torch: whoever measures it goes before them."""
         self._handle = handle
         self._plug_in(self._members)
 
     def _plug_in(self, members: Sequence[Member]) -> None:
-        """As soon as each is ready, its network becomes the worker's."""
-        assert self._handle
+        """As soon as each calls, its network becomes the worker's."""
+        handle = self._handle
+        assert handle
+
+        def called(member: Member) -> None:
+            member.answer()
+            handle.call("adopt", worker=member.name, pid=member.pid)
+
+        self._each(members, called, "did not start")
+
+    def _await_ready(self, members: Sequence[Member]) -> None:
+        """Until they have imported everything, and are the same testbed as this one."""
+        self._each(
+            members, lambda member: check_same(self._place.image, identity(), member.become_ready()), "were not ready"
+        )
+
+    def _each(self, members: Sequence[Member], hear: Callable[[Member], None], otherwise: str) -> None:
+        """Hear every one, in the order in which they speak."""
         waiting = list(members)
         end = time.monotonic() + READY_SECONDS + SECONDS_PER_WORKER * len(members)
         while waiting:
             readable, _, _ = select.select(waiting, [], [], LOOK_SECONDS)
             for member in readable:
-                if (theirs := member.become_ready()) is not None:
-                    check_same(self._place.image, identity(), theirs)
-                    self._handle.call("adopt", worker=member.name, pid=member.pid)
-                    waiting.remove(member)
+                hear(member)
+                waiting.remove(member)
             if not readable:
                 self._look_for_dead(waiting)
-            if time.monotonic() > end:
+            if waiting and time.monotonic() > end:
                 names = ", ".join(member.name for member in waiting)
-                raise TrainingError(f"the containers of {names} were not ready in time", hint="is the machine busy?")
+                raise TrainingError(f"the containers of {names} {otherwise} in time", hint="is the machine busy?")
 
     def _look_for_dead(self, waiting: Sequence[Member]) -> None:
         """A container that ended before it called."""
@@ -156,6 +170,7 @@ class DockerRuntime(Runtime):
     def start(self, jobs: Sequence[Job], logs: Path, allowances: Sequence[Allowance]) -> None:
         self._logs, self._allowances, self._deadline = logs, allowances, None
         self.shortcomings = _unlimited(self._info, allowances)
+        self._await_ready([member for member in self._members if member.importing])
         self._revive([member for member in self._members if not member.ready])
         self._limit()
         self._lent = Path(jobs[0].directory)
@@ -174,6 +189,7 @@ class DockerRuntime(Runtime):
             member.remove(self._log(member))
         self._launch(dead)
         self._plug_in(dead)
+        self._await_ready(dead)
 
     def _limit(self) -> None:
         with engine.speaking("limit what workers may use"):

@@ -41,7 +41,8 @@ class Member:
         self.name = name
         self.folder = folder  # the container sees it, and in it the socket to us
         self.allowance = Allowance()  # in force
-        self.ready = False  # has imported everything, and waits for a job
+        self.importing = False  # it has called, and imports everything
+        self.ready = False  # has done so, and waits for a job
         self.pid = 0  # of the process that forks the worker
         self._container: Container | None = None
         self._listener: socket.socket | None = None
@@ -66,17 +67,20 @@ class Member:
         peer = self._control or self._listener
         return -1 if peer is None else peer.fileno()
 
-    def become_ready(self) -> dict[str, Any] | None:
-        """It calls, or says that it is ready: who it is, then. Call when readable."""
-        if self._control is None:
-            assert self._listener
-            self._control, _ = self._listener.accept()
-            self._listener.close()
-            self._listener = None
-            who = self._control.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-            self.pid, _, _ = struct.unpack("=iii", who)
-            return None
+    def answer(self) -> None:
+        """It calls. Call when readable."""
+        assert self._listener
+        self._control, _ = self._listener.accept()
+        self._listener.close()
+        self._listener = None
+        who = self._control.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        self.pid, _, _ = struct.unpack("=iii", who)
+        self.importing = True
+
+    def become_ready(self) -> dict[str, Any]:
+        """It says that it is ready, and who it is. Call when readable."""
         answer = self._read()
+        self.importing = False
         if answer is None:
             raise self.ended_early()
         self._group = groups.memory_group(self.pid)
@@ -140,7 +144,7 @@ class Member:
     def remove(self, log: Path) -> None:
         """End it, now and for good; what it said stays in the file."""
         self.forget()
-        self.ready = False
+        self.importing = self.ready = False
         for peer in (self._control, self._listener):
             if peer:
                 peer.close()  # it ends by itself, then, even where the engine does not answer
