@@ -7,10 +7,7 @@ arrived, whatever either worker computed meanwhile.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from testbed.results.floors import EVERYBODY
 from testbed.worker.result import JobResult
@@ -33,12 +30,6 @@ def messages(spans: pd.DataFrame, arrived: str) -> pd.DataFrame:
         end[row], end["nth"] = some.index, end.groupby(EDGE).cumcount()
         ends.append(end)
     return ends[0].merge(ends[1], on=[*EDGE, "nth"])
-
-
-def arrivals(kinds: NDArray[np.integer[Any]]) -> str:
-    """Which spans tell when messages came: those of the steps that were watched, or, where none was because nothing
-    travels while a worker computes, the waits."""
-    return "receive" if bool((kinds == CODES["receive"]).any()) else "wait"
 
 
 def exchange_seconds(results: Sequence[JobResult], rounds: float, *, pipelined: bool) -> float | None:
@@ -69,7 +60,8 @@ def exchange_seconds(results: Sequence[JobResult], rounds: float, *, pipelined: 
 def _timed(spans: pd.DataFrame) -> pd.DataFrame:
     """Messages with when each `began` and `ended`, and since when its receiver `looked` for those of that round: who
     looks later than it was sent may find it there, and cannot tell when it came."""
-    found = messages(spans, arrivals(spans["kind"].to_numpy()))
+    watched = bool((spans["kind"] == CODES["receive"]).any())  # else, as nothing travels during compute, waits tell
+    found = messages(spans, "receive" if watched else "wait")
     came = spans.loc[found["came"], ["start_ns", "end_ns"]].to_numpy()
     began = spans["start_ns"].to_numpy()[found["sent"]]
     found = found.assign(looked=came[:, 0], began=began, ended=came[:, 1])
