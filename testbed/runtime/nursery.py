@@ -11,6 +11,7 @@ import os
 import socket
 import sys
 import traceback
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -132,20 +133,18 @@ def _work(control: socket.socket, handle: Handle, logs: Path, job: Job, worker: 
     with own.namespace(name) as namespace:
         namespaces.setns(namespace)
     own.disconnect()  # workers have no say in what the network is
-    for shortcoming in confine(Path(job.directory), hidden=handle.directory.parent):
-        print(f"note: {shortcoming}", flush=True)
-    train(job)
+    train(job, confine(Path(job.directory), hidden=handle.directory.parent))
 
 
-def train(job: Job) -> None:
-    """In a worker's process, once it is where it shall be."""
+def train(job: Job, shortcomings: Sequence[str] = ()) -> None:
+    """In a worker's process, once it is where it shall be, or as far as that could be done."""
     from testbed.worker.loop import run_job
 
     name = job.name_of(job.rank)
     os.environ["GLOO_SOCKET_IFNAME"] = job.interface
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(job.gpus)  # in time: CUDA looks when it is first used
     try:
-        run_job(job)
+        run_job(job, shortcomings=shortcomings)
     except TestbedError:
         raise
     except Exception as error:

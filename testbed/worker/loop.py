@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, field
 from math import isfinite
@@ -50,9 +51,12 @@ class Worker:
     metrics: list[Metric] = field(default_factory=list)
 
 
-def run_job(job: Job, *, method: Method | None = None, task: tasks.Task | None = None) -> JobResult:
+def run_job(
+    job: Job, *, method: Method | None = None, task: tasks.Task | None = None, shortcomings: Sequence[str] = ()
+) -> JobResult:
     """Train; the method and the task are made from the job's specs unless given. Results are also written to the job's
-    directory, trace and metrics so far even where training fails."""
+    directory, trace and metrics so far even where training fails. `shortcomings`: of how this worker is isolated, which
+    the result warns of."""
     torch.set_num_threads(1)  # workers share cores
     trace = Trace(job.rank)
     patience = max(600.0, job.deadline * job.size)  # the slowest worker may be a graph's diameter of steps behind
@@ -61,6 +65,7 @@ def run_job(job: Job, *, method: Method | None = None, task: tasks.Task | None =
     worker = prepare(job, control, open_transport(job, trace), trace, method=method, task=task)
     try:
         result = train(worker)
+        result.warnings.extend(shortcomings)
         result.write(Path(job.directory))
     except LeftBehindError:
         raise  # it has done nothing that a trace could show

@@ -12,10 +12,12 @@ from testbed.errors import ScenarioError
 from testbed.methods.allreduce import AllReduce
 from testbed.methods.choco import Choco
 from testbed.methods.dpsgd import DPSGD
+from testbed.results.exchanges import exchange_seconds
 from testbed.worker.__main__ import main
 from testbed.worker.in_memory import run_in_memory
 from testbed.worker.job import Compute, Training
 from testbed.worker.local import train_local
+from testbed.worker.loop import run_job
 from testbed.worker.result import JobResult
 from testbed.worker.trace import KINDS
 
@@ -52,6 +54,25 @@ def test_timing_and_threads_do_not_touch_the_result():
     padded = train_local(3, DPSGD(), bowl, ring(3), slow, watch_every=1)
     assert all(np.array_equal(a.x, b.x) for a, b in zip(plain, padded, strict=True))
     assert all(result.seconds >= 12 * 0.005 for result in padded)
+
+
+def test_arrivals_are_seen_in_the_steps_that_are_watched():
+    slow = replace(TRAINING, compute=Compute("step_time", 0.005))
+    results = train_local(3, DPSGD(), bowl, ring(3), slow, watch_every=5)
+    for result in results:
+        arrived = result.spans[result.spans["kind"] == KINDS.index("receive")]
+        assert sorted(set(arrived["step"])) == [4, 9]
+        assert (arrived["end_ns"] >= arrived["start_ns"]).all()
+    exchange = exchange_seconds(results, 1, pipelined=False)
+    assert exchange is not None
+    assert 0 < exchange < 1
+
+
+def test_a_result_warns_of_how_its_worker_is_not_isolated(tmp_path):
+    job = make_job(1, tmp_path, training=TRAINING, gossip=(((1.0,),),))
+    result = run_job(job, method=DPSGD(), task=bowl(0, 1, 1), shortcomings=["/sys shows the host's interfaces"])
+    assert result.warnings == ["/sys shows the host's interfaces"]
+    assert JobResult.read(tmp_path, 0).warnings == result.warnings
 
 
 def test_metrics_are_complete_and_right():
