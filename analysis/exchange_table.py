@@ -11,7 +11,7 @@ from testbed.results.opened import Run
 
 def table(run: Run) -> pd.DataFrame:
     """A row per network and method, in milliseconds per step. The exchange is that of messages from hand-over to
-    arrival, hidden behind the gradient or not; the ratio is (exchange + codec) / (floor + codec)."""
+    arrival, hidden behind the gradient or not, in the steps in which that was seen."""
     rows = reading.good(run)
     rows = rows[rows["exchange_s"].notna() & (rows["floor_s"] > 0)] if "exchange_s" in rows else rows.iloc[:0]
     if rows.empty:
@@ -28,7 +28,7 @@ def table(run: Run) -> pd.DataFrame:
                 "exchange, ms": round(exchange, 2),
                 "codec, ms": round(codec, 2),
                 "floor, ms": round(floor, 2),
-                "× floor": round((exchange + codec) / (floor + codec), 2),
+                "(exchange + codec) / (floor + codec)": round((exchange + codec) / (floor + codec), 2),
             }
         )
     return pd.DataFrame(made).dropna(axis="columns", how="all")

@@ -45,7 +45,9 @@ class PlainView:
     def calibrated(self, label: str, found: Calibration) -> None:
         where = f" at {escape(label)}" if label else ""
         grade = found.verdict.grade
-        self.say(f"{len(found.probes)} links measured{where}: [{STYLES[grade]}]{grade}[/]")
+        links = len({link for probe in found.probes for link in probe.links})
+        paths = f" on {len(found.probes)} paths" if links != len(found.probes) else ""
+        self.say(f"{links} links measured{paths}{where}: [{STYLES[grade]}]{grade}[/]")
         for reason in found.verdict.reasons[:3]:
             self.say(f"  {escape(reason)}")
 

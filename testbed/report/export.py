@@ -44,7 +44,8 @@ PARTS = {
     "wait_s": "of these, standing still for messages",
     "mix_s": "of these, for averaging and updating",
     "other_s": "of these, for everything else",
-    "exchange_s": "seconds that a step's messages took, hidden behind the gradient or not; a mean",
+    "exchange_s": "seconds that a step's messages took, hidden behind the gradient or not; mean over the steps in "
+    "which it was seen, one of five where methods overlap",
     "floor_s": "seconds per step that the messages alone need on these links",
     "bytes_per_step": "payload bytes sent by one worker in a step",
     "target_s": "seconds until the target was reached; empty: it was not, or there is none",

@@ -27,6 +27,7 @@ from testbed.results.status import outcome
 from testbed.results.stored import read_table, reading
 from testbed.results.verdict import Verdict, judge_goodput, judge_loss, judge_rtt, worst
 from testbed.scenario.read import read
+from testbed.worker.trace import KINDS
 
 if TYPE_CHECKING:
     from testbed.network.calibrate import Probe, Way
@@ -155,6 +156,8 @@ class Run:
         """The spans of one cell; of these columns and kinds alone, which is quicker."""
         table = self.trace_table(cell, None if columns is None else list(dict.fromkeys([*columns, "kind"])))
         if kinds is not None:
+            if unknown := set(kinds) - set(KINDS):
+                raise ScenarioError(f"there are no spans of kind {min(unknown)}", hint=f"kinds: {', '.join(KINDS)}")
             table = table.filter(pc.is_in(table["kind"].cast(pa.string()), pa.array(kinds)))
         frame: pd.DataFrame = table.to_pandas(split_blocks=True, self_destruct=True)
         return frame if columns is None else frame[list(columns)]

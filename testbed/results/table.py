@@ -25,6 +25,13 @@ STYLES = {
 }
 PIPED_WIDTH = 150  # columns where nobody's terminal limits them
 MOST_REASONS = 8
+MEANINGS = {
+    "kB per step": "sent by one worker",
+    "exchange": "how long a step's messages took, hidden behind the gradient or not (seen in some of the steps)",
+    "floor": "the least they need on these links",
+    "accuracy": "mean of the workers' own models",
+    "× all-reduce": "how many times sooner at the target (or, without one, per step)",
+}
 COMFORT = 18  # columns into which any text can be broken
 STAYS = 9
 
@@ -77,7 +84,7 @@ def show_comparison(lines: Sequence[Line], console: Console | None = None) -> No
             console.print(
                 " · ".join(f"{cell} {name}" if not text else cell for name, text, cell in _named(columns, row))
             )
-    _explain(lines, console, left_out)
+    _explain(lines, console, [column.name for column in columns], left_out)
 
 
 def title(lines: Sequence[Line]) -> str:
@@ -139,11 +146,9 @@ def _columns(lines: Sequence[Line]) -> list[Column]:
     return columns
 
 
-def _explain(lines: Sequence[Line], console: Console, left_out: Sequence[str]) -> None:
-    words = "kB per step: sent by one worker. exchange: how long a step's messages took, hidden behind the gradient or "
-    words += "not; floor: the least they need on these links. "
-    words += "× all-reduce: how many times sooner at the target (or, without one, per step)."
-    console.print(f"[dim]{words}[/]", highlight=False)
+def _explain(lines: Sequence[Line], console: Console, shown: Sequence[str], left_out: Sequence[str]) -> None:
+    words = [f"{name}: {meaning}." for name, meaning in MEANINGS.items() if name in shown]
+    console.print(f"[dim]{' '.join(words)}[/]", highlight=False)
     if why := above_floor(lines):
         console.print(f"[dim]{why}[/]", highlight=False)
     if left_out:

@@ -83,7 +83,7 @@ def test_exchanges_are_compared_with_their_floors(tmp_path):
         (cell / "result.json").write_text(json.dumps(result))
     found = exchange_table.table(open_run(folder))
     assert len(found) == len(open_run(folder).compare())
-    assert set(found["× floor"]) == {1.4}
+    assert set(found["(exchange + codec) / (floor + codec)"]) == {1.4}
     assert found["method"].tolist()[:2] == ["allreduce", "dpsgd"]
 
 
