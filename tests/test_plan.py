@@ -155,6 +155,7 @@ def test_plans_are_reproducible():
         ("workers: 2\nnetwork: {link: {latency: 50us}}", 64, "latency below 100us"),
         ("workers: 2\nnetwork: {link: {loss: 1%, rate: 1gbit}}", 64, "packets at once"),
         ("workers: 2\nnetwork: {link: {jitter: 1ms, rate: unlimited}}", 64, "reorders packets"),
+        ("workers: 2\nnetwork: {link: {latency: 5ms, jitter: 3ms}}", 64, "makes ways longer"),
         ("workers: 4\nnetwork: {links: [{between: [w0, w1], latency: 80ms}]}", 64, "slower than a detour"),
         ("workers: 4", 2, "4 workers compute on 2 cores"),
         ("workers: 4\nnetwork: {topology: star}", 64, "gossip in a ring"),

@@ -25,6 +25,7 @@ from testbed.plan import Path as Route
 from testbed.results.verdict import Verdict, judge_goodput, judge_loss, judge_rtt, worst
 
 ECHOES = ((0.1, 10), (1.0, 5), (math.inf, 3))  # where a round trip takes less than so many seconds: how many
+LOST_AFTER = 0.5  # seconds, an echo is, or later where the way is long
 ECHO_APART = 1e-3  # seconds of a round trip for each pair that is asked meanwhile, as they queue for the same core
 PAIRS_AT_ONCE = (4, 10)  # at least, at most
 SIDE_BY_SIDE_RATE = 400e6  # bit/s in one round, which two cores carry without disturbing the measurement
@@ -76,6 +77,11 @@ class Probe:
     @property
     def name(self) -> str:
         return f"{self.source}-{self.target}"
+
+    @property
+    def may_be_silent(self) -> bool:
+        """Whether it is no wonder that no echo comes back: the link is down, or loses nearly all of them."""
+        return (1 - self.there.loss) * (1 - self.back.loss) < 0.5
 
     @property
     def hops(self) -> int:
@@ -215,7 +221,7 @@ class _Calibrator:
             slowest = max(self.probes[n].latency + 4 * self.probes[n].jitter for n in some)
             count = next(count for longest, count in ECHOES if slowest < longest)
             pairs = [self.pair(n) for n in some]
-            found = measure.round_trips(pairs, count, max(2.0, 1.5 * slowest), spin=slowest < SPIN_BELOW)
+            found = measure.round_trips(pairs, count, max(LOST_AFTER, 1.5 * slowest), spin=slowest < SPIN_BELOW)
             for number, times in zip(some, found, strict=True):
                 times.sort()
                 rtt = statistics.median(times) if times else None
@@ -322,8 +328,8 @@ class _Calibrator:
         return worst([self.judge_round_trip(probe), self.judge_way(probe, True), self.judge_way(probe, False)])
 
     def judge_round_trip(self, probe: Probe) -> Verdict:
-        if probe.there.loss == 1 or probe.back.loss == 1:
-            return Verdict("faithful")  # a link that is down must not answer
+        if probe.may_be_silent and probe.rtt is None:
+            return Verdict("faithful")
         return judge_rtt(probe.name, probe.latency, probe.rtt, probe.jitter)
 
     def judge_way(self, probe: Probe, forward: bool) -> Verdict:

@@ -330,7 +330,7 @@ def _directions(probe: Probe, mtu: int) -> Iterator[dict[str, Any]]:
 
 
 def _judged(probe: Probe, way: Way, name: str, mtu: int) -> Verdict:
-    down = probe.there.loss == 1 or probe.back.loss == 1  # such a link must not answer
-    answered = Verdict("faithful") if down else judge_rtt(probe.name, probe.latency, probe.rtt, probe.jitter)
+    silent = probe.may_be_silent and probe.rtt is None
+    answered = Verdict("faithful") if silent else judge_rtt(probe.name, probe.latency, probe.rtt, probe.jitter)
     carried = judge_goodput(name, way.rate, way.goodput, mtu)
     return worst([answered, carried, judge_loss(name, way.loss, way.lost, way.packets)])

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 END_SECONDS = 5.0  # for the engine to see that a container has ended, for the kernel to take a worker apart
 WORDS = 5  # lines of a container's last words that an error shows
+BY_OTHERS = "ended by somebody? docker events may tell"
 NEEDED = "an image needs a python with testbed and torch (testbed image build makes one); image: host needs nothing"
 
 
@@ -50,6 +51,7 @@ class Member:
         self._worker: int | None = None  # a descriptor of its process
         self._group: Path | None = None  # that limits its memory
         self._own = 0  # bytes that it takes without a worker
+        self._ended_by_others = False
         self.forget()
 
     # The container
@@ -102,14 +104,16 @@ class Member:
         self._container.reload()
         return self._container.status in ("exited", "dead")
 
-    def ended_early(self) -> MissingError:
-        return MissingError(
-            f"{self.name}'s container ended before it was ready: {self.how_it_ended()}",
-            hint=NEEDED,
-        )
+    def ended_early(self) -> TestbedError:
+        """Because of what its image lacks, unless somebody else ended it: then it may begin anew in the next cell."""
+        words = f"{self.name}'s container ended before it was ready: {self.how_it_ended()}"
+        if self._ended_by_others:
+            return TrainingError(words, hint=BY_OTHERS)
+        return MissingError(words, hint=NEEDED)
 
     def how_it_ended(self) -> str:
         """In words; its own last ones, too, if it had any before it was ready."""
+        self._ended_by_others = True
         try:
             state = self._final_state()
         except NotFound:
@@ -120,6 +124,7 @@ class Member:
             self.out_of_memory = True
             return "out of memory"
         code = int(state.get("ExitCode", 0))
+        self._ended_by_others = code - 128 in (signal.SIGKILL, signal.SIGTERM)
         how = f"exit code {code}" + (f", {signal.Signals(code - 128).name}" if code - 128 in _SIGNALS else "")
         said = [] if self.ready else self.log().strip().splitlines()[-WORDS:]
         return (state.get("Error") or how) + "".join(f"\n  {line}" for line in said)
@@ -194,7 +199,7 @@ class Member:
         if answer is None:
             self.ready = False
             how = f"is gone: its container ended ({self.how_it_ended()})"
-            self.error = TrainingError(f"{self.name} {how}", hint="ended by somebody? docker events may tell")
+            self.error = TrainingError(f"{self.name} {how}", hint=BY_OTHERS)
             return how
         self.out_of_memory = bool(self._group and groups.kills(self._group) > self._kills)
         done = answer["done"]

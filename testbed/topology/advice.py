@@ -71,6 +71,8 @@ def _latencies(network: NetworkPlan) -> Iterator[str]:
         yield f"latency below {Duration(SHORTEST_LATENCY)}, which the emulation itself adds: {_links(short)}"
     if reordered := _where(network, lambda shape, _: shape.jitter > 0 and shape.rate is None):
         yield f"jitter without a rate reorders packets: {_links(reordered)}"
+    if cut := _where(network, lambda shape, _: shape.jitter > shape.latency / 2):
+        yield f"jitter of more than half the latency makes ways longer, as none takes less than nothing: {_links(cut)}"
 
 
 def _queues(network: NetworkPlan) -> Iterator[str]:

@@ -135,3 +135,13 @@ def test_a_round_is_no_more_than_the_machine_carries() -> None:
 def test_links_without_a_limit_are_measured_alone() -> None:
     probes = choose_probes(network("{topology: ring, link: {rate: unlimited}}", workers=6))
     assert all(len(group) == 1 for group in rounds(probes, True))
+
+
+def test_links_that_lose_nearly_all_need_not_answer() -> None:
+    def silent(loss: str) -> bool:
+        (probe,) = choose_probes(network(f"{{topology: chain, link: {{loss: {loss}}}}}", workers=2))
+        return probe.may_be_silent
+
+    assert not silent("0%")
+    assert not silent("20%")
+    assert silent("99%")

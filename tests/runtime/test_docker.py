@@ -191,6 +191,23 @@ def test_faults_come_to_containers_too(engine: DockerClient, place: Place) -> No
     assert "it was killed" in found["lost"][0]["text"]
 
 
+def test_a_container_that_is_killed_while_it_starts_costs_one_cell(engine: DockerClient, place: Place) -> None:
+    file = write(place.folder, methods="[dpsgd, allreduce]")
+    process = place.start("up", file, "--runtime", "docker", "--out", run_name(place), "--no-calibrate")
+    wait_for(
+        (place.folder / run_name(place) / "cells/v0-dpsgd-r0").exists, process
+    )  # the others import torch, or train
+    container(engine, place, "w1").kill()
+    _, words = process.communicate()
+    assert process.returncode == 5, words
+    failed, done = (result(place, f"v0-{method}-r0") for method in ("dpsgd", "allreduce"))
+    assert "container ended" in failed["error"]
+    assert failed["hint"] == "ended by somebody? docker events may tell"
+    assert done["error"] is None
+    assert ours(engine, place) == []
+    assert place.left_behind() == []
+
+
 def test_containers_end_with_a_controller_that_was_killed(engine: DockerClient, place: Place) -> None:
     bystander = engine.containers.create(hostimage.ensure(engine), ["/nothing"], labels={"else": "testbed"})
     try:
