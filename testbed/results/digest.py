@@ -9,7 +9,7 @@ from typing import Any
 
 from testbed.plan import NetworkPlan
 from testbed.results.exchanges import exchange_seconds
-from testbed.results.floors import EVERYBODY, gossip_floor, ring_floor
+from testbed.results.floors import EVERYBODY, gossip_floor, pipelined_floor, ring_floor
 from testbed.worker.edges import HEADER
 from testbed.worker.result import JobResult
 from testbed.worker.trace import CODES
@@ -102,8 +102,7 @@ def _floor(results: Sequence[JobResult], network: NetworkPlan, steps: int) -> fl
         return floor
     if not _pipelined(results):
         return floor + gossip_floor(network, messages, _rounds(results))
-    hops = gossip_floor(network, dict.fromkeys(messages, 0.0), 2 * (n - 1))
-    return floor + max(hops, gossip_floor(network, messages, 1))
+    return floor + pipelined_floor(network, messages, rounds=2 * (n - 1))
 
 
 def _reductions(result: JobResult) -> int:

@@ -45,14 +45,20 @@ def gossip_floor(plan: NetworkPlan, bytes_per_step: Mapping[tuple[int, int], flo
 
 def ring_floor(plan: NetworkPlan, bytes_reduced: float) -> float:
     """Seconds of a ring all-reduce in rank order, in the better direction: 2(n−1) rounds, and 2(n−1)/n of the bytes
-    through each worker."""
+    through each worker. It may send in pieces, so that latency and sending need not add up."""
     n = len(plan.workers)
     if n < 2:
         return 0.0
     each = 2 * (n - 1) / n * bytes_reduced
     up = {(rank, (rank + 1) % n): each for rank in range(n)}
     down = {(there, here): each for here, there in up}
-    return min(gossip_floor(plan, ring, rounds=2 * (n - 1)) for ring in (up, down))
+    return min(pipelined_floor(plan, ring, rounds=2 * (n - 1)) for ring in (up, down))
+
+
+def pipelined_floor(plan: NetworkPlan, bytes_per_step: Mapping[tuple[int, int], float], rounds: float) -> float:
+    """Where pieces travel while others wait: the latency of all rounds, or the bytes, whichever takes longer."""
+    nothing = dict.fromkeys(bytes_per_step, 0.0)
+    return max(gossip_floor(plan, nothing, rounds), gossip_floor(plan, bytes_per_step, rounds=1))
 
 
 def _ways(plan: NetworkPlan) -> dict[tuple[int, int], tuple[str, ...]]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from threading import Thread
 from time import monotonic_ns
 from typing import Any
 
@@ -109,11 +110,23 @@ class Edges:
                 return None
             if (monotonic_ns() - begun) / 1e9 > self.job.deadline:
                 break
+        connecting: Future[Edge] = Future()
+        Thread(target=self._fulfil, args=(connecting, peer, rendezvous), daemon=True).start()
+        while True:  # in a thread that is left alone where the peer dies just now: it would wait as long
+            try:
+                return connecting.result(POLL)
+            except PeerLostError as error:
+                self.give_up(peer, begun, error)
+                return None
+            except TimeoutError:
+                if lost.has(peer):
+                    return None
+
+    def _fulfil(self, promise: Future[Edge], peer: int, rendezvous: str) -> None:
         try:
-            return self._connect(peer, rendezvous)
+            promise.set_result(self._connect(peer, rendezvous))
         except PeerLostError as error:
-            self.give_up(peer, begun, error)
-            return None
+            promise.set_exception(error)
 
     def all(self) -> dist.ProcessGroup:
         """What a user of torch.distributed gets: the default process group with the gloo backend."""

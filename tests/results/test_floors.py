@@ -59,8 +59,9 @@ def test_nothing_to_send_takes_no_time():
 
 
 def test_a_ring_all_reduce():
-    """2(n−1) rounds of a quarter of the bytes each, all directions in use at once."""
-    assert ring_floor(RING, 40_000) == pytest.approx(6 * 0.010 + 6 * 0.010)
+    """2(n−1) rounds of a quarter of the bytes each; in pieces, they travel while others are being sent."""
+    assert ring_floor(RING, 40_000) == pytest.approx(0.010 + 6 * 0.010)
+    assert ring_floor(RING, 4_000) == pytest.approx(6 * 0.010), "no piece is sooner around"
     uphill = network(
         "workers: 4\nnetwork:\n  topology: ring\n  link: {latency: 10ms, rate: 8mbit}\n"
         "  links: [{from: w0, to: w1, rate: 1mbit}]"
