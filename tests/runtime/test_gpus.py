@@ -144,7 +144,7 @@ def test_a_worker_sees_its_own_only(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "")
     seen = []
-    monkeypatch.setattr(loop, "run_job", lambda job: seen.append(os.environ["CUDA_VISIBLE_DEVICES"]))
+    monkeypatch.setattr(loop, "run_job", lambda job, **_: seen.append(os.environ["CUDA_VISIBLE_DEVICES"]))
     made = plan(loads(TEXT, "s.yaml", ["workers.gpus={w0: [1, 0], w2: 1}"]), gpus=Supply(some(2)))
     for job in jobs(made, made.cells[0], tmp_path, None):
         nursery.train(job)
