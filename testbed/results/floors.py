@@ -76,16 +76,13 @@ def _paced(lines: Sequence[Line]) -> str:
     """BBR knows no faster rate than a message per round trip, where there are no more to send, and sends the next one
     at 2.9 times that: over a third of a round trip, however short it is."""
     paced = [line for line in lines if line.congestion == "bbr" and line.method != BASELINE]
-    times = {line.method: (line.exchange_s, line.floor_s) for line in paced if line.exchange_s and line.floor_s}
-    found = {
-        took / least: method
-        for method, (took, least) in times.items()
-        if took > PACED_RATIO * least and took - least > PACED_SECONDS
-    }
-    if not found:
+    times = [(line.exchange_s, line.floor_s, line.method) for line in paced if line.exchange_s and line.floor_s]
+    late = [one for one in times if one[0] > PACED_RATIO * one[1] and one[0] - one[1] > PACED_SECONDS]
+    if not late:
         return ""
+    ratio, method = max((took / least, method) for took, least, method in late)
     return (
-        f"{found[max(found)]}'s messages took {max(found):.1f} times their floor: TCP's congestion control is bbr "
+        f"{method}'s messages took {ratio:.1f} times their floor: TCP's congestion control is bbr "
         "here, which spreads a short message that comes alone over a third of a round trip. "
         "With network: {congestion: reno} it does not."
     )

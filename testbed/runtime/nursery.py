@@ -140,6 +140,8 @@ def train(job: Job, shortcomings: Sequence[str] = ()) -> None:
     """In a worker's process, once it is where it shall be, or as far as that could be done."""
     from testbed.worker.loop import run_job
 
+    for shortcoming in shortcomings:
+        print(f"note: {shortcoming}", flush=True)  # also where it fails, and has no result to warn in
     name = job.name_of(job.rank)
     os.environ["GLOO_SOCKET_IFNAME"] = job.interface
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(job.gpus)  # in time: CUDA looks when it is first used

@@ -88,3 +88,11 @@ def test_bbr_spreads_short_messages_over_part_of_a_round_trip():
 
     assert why(0.15).startswith("choco's messages took 1.5 times their floor: TCP's congestion control is bbr here")
     assert why(0.12) == why(0.15, "reno") == why(None) == why(0.15, method="allreduce") == ""
+
+
+def test_of_a_sweep_the_worst_setting_is_told():
+    swept = [
+        result("choco", exchange_s=took, floor_s=0.1, congestion="bbr", setting=setting)
+        for setting, took in (("latency=25ms", 0.18), ("latency=5ms", 0.1))
+    ]
+    assert above_floor(compare(swept)).startswith("choco's messages took 1.8 times their floor")
