@@ -37,6 +37,11 @@ def write(folder: Path, text: str = SCENARIO, name: str = "small.yaml", **values
     return file
 
 
+def assert_ran(done: subprocess.CompletedProcess[str]) -> None:
+    """Every cell ended well; the verdict may be what it is on a busy machine (exit code 6)."""
+    assert done.returncode in (0, 6), done.stderr
+
+
 class Place:
     """A directory for one test's networks and runs; everything started from here can be found again."""
 

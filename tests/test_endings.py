@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from running import COMMAND, Place, losses, nursery_of, wait_for, workers_of, write
+from running import COMMAND, Place, assert_ran, losses, nursery_of, wait_for, workers_of, write
 
 pytestmark = [pytest.mark.netem, pytest.mark.beside, pytest.mark.slow]
 
@@ -74,12 +74,12 @@ def test_the_run_of_a_killed_controller_can_be_finished_as_if_nothing_had_happen
 
     before = (first / "result.json").stat().st_mtime_ns
     done = place.run("up", "--resume", "killed", "--no-calibrate")
-    assert done.returncode == 0, done.stderr
+    assert_ran(done)
     assert "2 of 3 cells are missing" in done.stdout
     assert (first / "result.json").stat().st_mtime_ns == before
 
     undisturbed = place.run("up", file, "--out", "whole", "--no-calibrate")
-    assert undisturbed.returncode == 0, undisturbed.stderr
+    assert_ran(undisturbed)
     cells = sorted(path.name for path in (place.folder / "whole/cells").iterdir())
     assert len(cells) == 3
     for cell in cells:
@@ -187,7 +187,7 @@ def test_two_at_the_same_time(place: Place) -> None:
     assert intruder.returncode == 1
     assert "another testbed up is running in" in intruder.stderr
     second = place.run("up", write(place.folder, name="other.yaml"), "--no-calibrate")
-    assert second.returncode == 0, second.stderr
+    assert_ran(second)
     assert "is up, too" in second.stderr
     assert len(list((place.folder / "runs").iterdir())) == 2
     assert first.poll() is None, "the second took the first one down"
@@ -198,7 +198,7 @@ def test_two_at_the_same_time(place: Place) -> None:
 
 def test_a_network_that_is_kept_is_there_until_it_is_taken_down(place: Place) -> None:
     done = place.run("up", write(place.folder), "--only", "dpsgd", "--out", "run", "--no-calibrate", "--keep")
-    assert done.returncode == 0, done.stderr
+    assert_ran(done)
     (network,) = place.state.iterdir()
     assert f"testbed down {network.name} ends it" in done.stdout
     assert not any("nursery" in words for words in place.processes().values())

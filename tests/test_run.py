@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow.parquet as parquet
 import pytest
 import yaml
-from running import COMMAND, Place, losses
+from running import COMMAND, Place, assert_ran, losses
 
 from testbed.scenario.load import load
 from testbed.worker.trace import KINDS
@@ -74,7 +74,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     (place.folder / "maths.yaml").write_text(SCENARIO)
     done = place.run("up", "maths.yaml", "--out", "run", "--report")
     (place.folder / "output").write_text(done.stdout)
-    assert done.returncode in (0, 6), done.stderr  # 6: this machine was too busy to be faithful
+    assert_ran(done)
     yield place
     assert place.left_behind() == []
 
@@ -237,6 +237,6 @@ def test_show_runs_and_logs_read_it(place: Place, run: Path) -> None:
 def test_nothing_is_left_to_resume(place: Place, run: Path) -> None:
     before = (run / "links.json").read_text()
     done = place.run("up", "--resume", "run")
-    assert done.returncode in (0, 6)
+    assert_ran(done)
     assert "0 of 33 cells are missing" in done.stdout
     assert (run / "links.json").read_text() == before

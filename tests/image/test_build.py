@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 from click.testing import CliRunner
-from running import Place, losses, write
+from running import Place, assert_ran, losses, write
 
 from testbed import __version__
 from testbed.cli import cli
@@ -129,11 +129,11 @@ def test_a_scenario_in_it_trains_as_in_processes(image, tmp_path):
     place = Place(tmp_path)
     text = "workers: 2\nnetwork: {link: {latency: 2ms, rate: 100mbit}}\ntraining: {steps: 6}\nmethods: [ddp]\n"
     file = write(tmp_path, text)
-    assert place.run("up", file, "--no-calibrate", "--out", "plain").returncode == 0
+    assert_ran(place.run("up", file, "--no-calibrate", "--out", "plain"))
     done = place.run(
         "up", file, "--no-calibrate", "--out", "boxed", "--set", f"runtime={{docker: {{image: '{image}'}}}}"
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert_ran(done)
     plain, boxed = (losses(tmp_path / run / "cells" / "v0-ddp-r0") for run in ("plain", "boxed"))
     assert len(boxed[1]) == 6
     assert boxed == plain  # to the bit: the same torch

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow.parquet as parquet
 import pytest
-from running import Place, losses, write
+from running import Place, assert_ran, losses, write
 
 pytestmark = [pytest.mark.netem, pytest.mark.slow]
 
@@ -24,7 +24,7 @@ def test_thirty_two_workers_on_a_ring(tmp_path: Path) -> None:
         network="{topology: ring, link: {latency: 5ms, rate: 50mbit}}",
     )
     done = place.run("up", file, "--out", "run", "--no-calibrate")
-    assert done.returncode == 0, done.stderr
+    assert_ran(done)
     cell = tmp_path / "run/cells/v0-dpsgd-r0"
     found = json.loads((cell / "result.json").read_text())
     assert found["error"] is None
