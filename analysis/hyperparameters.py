@@ -17,25 +17,45 @@ SHARED = ("steps", "lr", "momentum", "nesterov", "weight_decay", "warmup", "sche
 
 def table(run: Run) -> pd.DataFrame:
     """One row per method and setting of it; `all` are the scenario's."""
-    task, training = run.data.get("task", {}), run.data.get("training", {})
-    rows = [("all", name, brief(value), "scenario") for name, value in task.items() if value is not None]
-    rows += [("all", name, brief(training[name]), "scenario") for name in SHARED if name in training]
+    rows = [("all", *row) for row in (*_of_task(run), *_of_training(run))]
     for key, values in run.sweep.items():
         rows.append(("all", key, ", ".join(brief(value) for value in values), "swept"))
     results = run.results
     for method, cells in run.cells.groupby("method", sort=False):
         options, defaults = _options(run, str(cells["cell"].iloc[0]))
-        rows += [(str(method), name, brief(value), "scenario") for name, value in options.items()]
-        rows += [
-            (str(method), name, brief(value), "default") for name, value in defaults.items() if name not in options
-        ]
         done = list(results[results["method"] == method]["decided"]) if len(results) else []
         chosen: dict[str, list[float]] = {}
         for decided in done:
             for name, value in decided.items():
                 chosen.setdefault(name, []).append(value)
-        rows += [(str(method), name, _range(values), "chosen by the method") for name, values in chosen.items()]
+        own = {name: (brief(value), "scenario" if name in options else "default") for name, value in defaults.items()}
+        own |= {name: (brief(value), "scenario") for name, value in options.items()}
+        own |= {name: (_range(values), "chosen by the method") for name, values in chosen.items()}
+        rows += [(str(method), name, *found) for name, found in own.items()]
     return pd.DataFrame(rows, columns=["method", "setting", "value", "from"])
+
+
+def _of_task(run: Run) -> list[tuple[str, str, str]]:
+    """Of the first setting's where a sweep changes it. Runs of older versions know only what was said."""
+    said = run.data.get("task", {})
+    cells = run.directory.read_json("cells.json", [])
+    whole = {**said, **(cells[0].get("task", {}) if cells else {})}
+    return [
+        (name, brief(value), "scenario" if said.get(name) is not None else "default")
+        for name, value in whole.items()
+        if value is not None
+    ]
+
+
+def _of_training(run: Run) -> list[tuple[str, str, str]]:
+    training = run.data.get("training", {})
+    written = run.directory.read_json("origin.json", {}).get("written")
+
+    def origin(key: str) -> str:
+        given = written is None or any(one == key or one.startswith(f"{key}.") for one in written)
+        return "scenario" if given else "default"
+
+    return [(name, brief(training[name]), origin(f"training.{name}")) for name in SHARED if name in training]
 
 
 def _options(run: Run, cell: str) -> tuple[Mapping[str, Any], dict[str, Any]]:

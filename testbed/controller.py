@@ -26,7 +26,7 @@ from testbed.rejoins import Rejoins
 from testbed.results.digest import bytes_handed_over, digest
 from testbed.results.rundir import RunDirectory, environment, moved
 from testbed.results.sampler import Sampler
-from testbed.results.verdict import Verdict, judge_bytes, judge_load, worst
+from testbed.results.verdict import Verdict, judge_bytes, judge_compute, judge_load, worst
 from testbed.runtime import choice as runtimes
 from testbed.runtime.base import Outcome, Place, Runtime
 from testbed.runtime.gpus import Assigned
@@ -225,7 +225,9 @@ class Controller:
             living = [job for job in todo if job.rank not in lost.ranks()]
             result = self._collect(cell, living, sampler, {**before, "restarted": restarted}, after)
             zero = max(where.start_ns for where in progress.all()) / 1e9
-            result["lost"] = losses.describe(lost.all(), names, zero, director.killed, back)
+            result["lost"] = losses.describe(
+                lost.all(), names, zero, director.killed, back, steps=scenario.training.steps
+            )
             result["rejoined"] = losses.returns(back, lost.all(), names, zero)
             result["warnings"] += losses.warnings(lost.ranks(), names, self.plan.points[cell.point].gossip)
             result["warnings"] += [one["text"] for one in (*result["lost"], *result["rejoined"])]
@@ -281,6 +283,7 @@ class Controller:
             workers=progress.all(),
             needs_all=needs_all,
             tolerant=scenario.on_failure == "continue",
+            steps=scenario.training.steps,
         )
         emulation = worst([self._calibration, _load(sampler)]) if outcome.diverged else Verdict("invalid", (error,))
         return {
@@ -337,6 +340,7 @@ class Controller:
                 self._calibration,
                 self._moved,
                 _load(sampler),
+                judge_compute(found["queued"], found["overruns"] / (found["steps"] * len(todo))),
                 *(judge_bytes(name, sent[name], ports[name], again[name]) for name in names),
                 self._check_after(),
             ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from math import inf
 from typing import Any
 
 from testbed.faults import Done
@@ -21,6 +22,8 @@ def describe(
     start: float,
     killed: Mapping[tuple[int, int], Done],
     rejoins: Sequence[Rejoin] = (),
+    *,
+    steps: float = inf,
 ) -> list[dict[str, Any]]:
     """For the result of a cell that went on: who was lost in which step, when (seconds since training began at `start`)
     and how. `killed`: whom an event of the scenario killed, by rank and life."""
@@ -33,7 +36,7 @@ def describe(
             what = "on its way back" if key in killed else ""
             text = f"{name} {why} {what}".rstrip()
         else:
-            text = f"{name} was lost in step {loss.step} (it {why}); its neighbours went on without it"
+            text = f"{name} was lost {_when(loss.step, steps)} (it {why}); its neighbours went on without it"
         found.append({"worker": name, "step": loss.step, "at": round(loss.at - start, 6), "why": why, "text": text})
     return found
 
@@ -87,18 +90,24 @@ def explain(
     workers: Sequence[Where],
     needs_all: str | None = None,
     tolerant: bool = False,
+    steps: float = inf,
 ) -> tuple[str, str | None]:
     """Why a cell failed, with the step in which a worker died, and whether the scenario itself did it. `needs_all`: the
     method, if it was to go on without the dead and cannot. `tolerant`: it could have."""
     culprits = _culprits(error)
     if (dead := _DEAD.fullmatch(error)) and dead[1] in names:
-        error = f"{error} in step {max(0, workers[names.index(dead[1])].step)}"
+        error = f"{error} {_when(workers[names.index(dead[1])].step, steps)}"
     for one in done:
         if one.subject in culprits and not one.problem and one.what.startswith(("killed", "frozen")):
             when = one.due if isinstance(one.due, str) else f"{one.due:g} s"
             remedy = _remedy(one, needs_all, tolerant=tolerant)
             return error, f"an event of the scenario did it: at {when}, {one.text}{remedy}"
     return error, hint
+
+
+def _when(done: int, steps: float) -> str:
+    """In words, with so many steps done of all; they are counted from 0, as everywhere."""
+    return f"in step {max(0, done)}" if done < steps else "after its last step"
 
 
 def _culprits(error: str) -> set[str]:

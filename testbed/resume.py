@@ -22,7 +22,9 @@ def remember(run: RunDirectory, scenario: Scenario, made: Plan) -> None:
     """Write down what the run is: its cells, its scenario with every default spelt out, and where the files are that
     it names."""
     run.write_json("cells.json", describe_cells(made))
-    run.write_json("origin.json", {"file": scenario.source.file, "directory": str(scenario.resolve(".").resolve())})
+    source = scenario.source
+    origin = {"file": source.file, "directory": str(scenario.resolve(".").resolve()), "written": source.written()}
+    run.write_json("origin.json", origin)
     run.write_text("scenario.yaml", dump(scenario))
 
 
@@ -33,11 +35,18 @@ def incomplete(plan: Plan, run: RunDirectory) -> list[Cell]:
 
 
 def describe_cells(plan: Plan) -> list[dict[str, Any]]:
-    """What cells.json holds: which cell is what."""
+    """What cells.json holds: which cell is what, with all that is the task's or the graph's own choice."""
+    from testbed.tasks.spec import resolve  # imports torch
+
+    tasks = [resolve(scenario.task.spec).spelt_out() for scenario in plan.variants]
     described = []
     for cell in plan.cells:
         point = plan.points[cell.point]
-        described.append({**asdict(cell), "point_label": point.label, "workers": len(point.network.workers)})
+        graph = {"name": point.gossip.name, "spectral_gap": point.gossip.spectral_gap}
+        described.append(
+            {**asdict(cell), "point_label": point.label, "workers": len(point.network.workers)}
+            | {"task": tasks[cell.variant], "gossip": graph}
+        )
     return described
 
 

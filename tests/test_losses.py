@@ -25,6 +25,13 @@ def test_who_was_lost_when_and_how():
     assert found["text"] == "w2 was lost in step 31 (it was killed by SIGKILL); its neighbours went on without it"
 
 
+def test_who_was_lost_once_it_was_through():
+    (found,) = describe([Loss(2, "was killed by SIGKILL", 103.5, step=40)], NAMES, 100.0, {}, steps=40)
+    assert "w2 was lost after its last step (it was" in found["text"]
+    error, _ = explain("w2 was killed by SIGKILL", None, done=[], names=NAMES, workers=WORKERS, steps=WORKERS[2].step)
+    assert error == "w2 was killed by SIGKILL after its last step"
+
+
 def test_what_the_scenario_did_is_said_as_it_did_it():
     given_up = {(2, 0): Done("w2", "frozen for 8.0 s, too long for the others, and killed", 8.0, 8.1)}
     (found,) = describe([Loss(2, "was killed by SIGKILL", 103.5)], NAMES, 100.0, given_up)

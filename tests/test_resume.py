@@ -43,6 +43,18 @@ def test_a_run_knows_its_scenario(tmp_path):
     check_same(run, load(tmp_path / "s.yaml"))
 
 
+def test_what_cells_are_is_on_record_with_all_that_nobody_said(tmp_path):
+    run = run_of(tmp_path)
+    cell = run.read_json("cells.json")[0]
+    assert cell["task"]["batch"] == 32
+    assert list(cell["task"]["model"]) == ["mlp"]
+    assert cell["gossip"]["name"] == "ring"
+    assert 0 < cell["gossip"]["spectral_gap"] <= 1
+    written = run.read_json("origin.json")["written"]
+    assert "workers" in written
+    assert "seed" not in written
+
+
 def test_cells_that_failed_are_run_again_and_those_that_diverged_are_not(tmp_path):
     run = run_of(tmp_path)
     made = plan(own_scenario(run))

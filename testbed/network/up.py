@@ -96,12 +96,15 @@ def _start(handle: Handle, changes: list[Change]) -> None:
 def status() -> None:
     """What is up, and what is left of what is not."""
     from testbed.network.view import show_networks
+    from testbed.runtime import engine
 
     every = state.everything()
     show_networks(state.running(), [path.name for path, found in every if not (found and found.alive())])
     for path, found in every:
         if found and found.alive() and not found.ready:
             click.echo(f"{path.name} is being built")
+    if engine.orphaned_folders():
+        click.echo("containers of a run that was killed may be left: testbed down --all removes them")
 
 
 def down(name: str | None, *, everything: bool) -> None:

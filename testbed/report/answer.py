@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from testbed.report import words
+from testbed.report import caveats, words
 from testbed.results.comparison import BASELINE, Line
 
 NOISE = 0.05  # of a time that was measured once: less than this between two methods says nothing
@@ -83,14 +83,14 @@ def answer(lines: Sequence[Line], setup: Setup) -> Answer:
     if not lines:
         return Answer("No cell is done yet.")
     if not any(line.runs for line in lines):
-        lost = _lost_cells(lines)
+        lost = caveats.lost_cells(lines)
         if diverged := sum(line.diverged for line in lines):
             lost = ", ".join(filter(None, [lost, f"{words.count(diverged, 'cell')} diverged"]))
-        caveats = (*_diverged(lines), *_unfinished(setup))
-        return Answer(f"No method gave a result that counts: {lost}.", caveats)
+        found = (*caveats.diverged(lines), *caveats.unfinished(setup))
+        return Answer(f"No method gave a result that counts: {lost}.", found)
     races = [race(some, setup) for some in _by_setting(lines).values()]
     sentence = _of_one(races[0], setup) if len(races) == 1 else _of_many(races, setup)
-    return Answer(sentence, tuple(_caveats(lines, races, setup)))
+    return Answer(sentence, tuple(caveats.every(lines, races, setup)))
 
 
 def race(lines: Sequence[Line], setup: Setup) -> Race:
@@ -202,7 +202,7 @@ def _factors(leaders: Sequence[Entry], slow: Entry) -> str:
 def _no_time(line: Line, setup: Setup) -> str:
     """Why a method that was run has no time."""
     if line.diverged:
-        return f"diverged{_in_repeats(line)}"
+        return f"diverged{caveats.in_repeats(line)}"
     if not line.runs:
         return "failed" if line.failed else "has no valid result"
     return f"did not get there in {_steps(setup)}"
@@ -294,97 +294,6 @@ def _at_most(run: Sequence[Race]) -> str:
     exact = _best_exact(there, [entry])
     where = words.setting(entry.line.setting) + (f" ({exact})" if exact else "")
     return f". The largest gain: {entry.name}, {words.factor(most)} {sooner} all-reduce at {where}"
-
-
-def _caveats(lines: Sequence[Line], races: Sequence[Race], setup: Setup) -> Iterator[str]:
-    yield from _doubts(lines)
-    yield from _diverged(lines)
-    if lost := _lost_cells(lines):
-        yield f"Left out: {lost}."
-    for line in lines:
-        if line.target and line.runs and 0 < line.reached < line.runs:
-            got = f"{line.reached} of {words.count(line.runs, 'repeat')}"
-            yield f"{words.method(line.method)} reached the target in {got}: it counts as not reached."
-    yield from _missed(races)
-    yield from _what_it_means(races, setup)
-    if any(len(race.leaders) > 1 for race in races if race.entries and race.target) and setup.eval_every:
-        yield f"The target is looked at every {setup.eval_every} steps: times closer than that are not told apart."
-    if max(line.runs for line in lines) == 1:
-        yield "Everything ran once, so no spread is known; repeat: 3 shows one."
-    yield from _unfinished(setup)
-
-
-def _doubts(lines: Sequence[Line]) -> Iterator[str]:
-    suspects = [line for line in lines if line.runs and line.verdict == "suspect"]
-    if suspects:
-        reasons = Counter(reason for line in suspects for reason in line.reasons)
-        why = f" ({reasons.most_common(1)[0][0]})" if reasons else ""
-        names = dict.fromkeys(words.method(line.method) for line in suspects)
-        if len(suspects) <= MOST_NAMED and len({line.setting for line in lines}) == 1:
-            yield f"Suspect emulation: {words.listed(list(names))}{why}."
-        else:
-            yield f"Suspect emulation: {len(suspects)} of {len(lines)} results, first of {next(iter(names))}{why}."
-    for line in [line for line in lines if line.runs and line.verdict == "faithful" and line.reasons][:MOST_NAMED]:
-        yield f"{words.method(line.method)}: {line.reasons[0]}."
-
-
-def _lost_cells(lines: Sequence[Line]) -> str:
-    failed, invalid = sum(line.failed for line in lines), sum(line.invalid for line in lines)
-    told = [f"{words.count(failed, 'cell')} failed"] if failed else []
-    if invalid:
-        told.append(f"{words.count(invalid, 'cell')} whose emulation was invalid")
-    return " and ".join(told) if len(told) < 2 else f"{told[0]}, {told[1]}"
-
-
-def _diverged(lines: Sequence[Line]) -> Iterator[str]:
-    """Who did, with the step; of several settings, at how many."""
-    found: dict[str, list[Line]] = {}
-    for line in lines:
-        if line.diverged:
-            found.setdefault(line.method, []).append(line)
-    told = []
-    for method, some in found.items():
-        where = [f"at step {min(line.diverged_step or 0 for line in some)}"]
-        if repeats := _in_repeats(some[0]):
-            where.append(repeats.strip())
-        if (settings := sum(line.method == method for line in lines)) > 1:
-            where = [f"at {len(some)} of {settings}"]
-        told.append(f"{words.method(method)} ({', '.join(where)})")
-    if told:
-        yield f"Diverged: {words.listed(told)}."
-
-
-def _in_repeats(line: Line) -> str:
-    """ " in 1 of 3 repeats"; nothing where it was all of them."""
-    total = line.runs + line.failed + line.invalid + line.diverged
-    return f" in {line.diverged} of {total} repeats" if line.diverged < total else ""
-
-
-def _missed(races: Sequence[Race]) -> Iterator[str]:
-    """Who never got to a target that others reached."""
-    contested = [race for race in races if race.target and race.entries]
-    missed = Counter(line.method for race in contested for line in race.lines if line.runs and not line.reached)
-    if missed and len(races) == 1:
-        yield f"Not reached: by {words.listed([words.method(name) for name in missed])}."
-    elif missed:
-        told = [f"{words.method(name)} (at {number} of {len(contested)})" for name, number in missed.items()]
-        yield f"Not reached: by {words.listed(told)}."
-
-
-def _what_it_means(races: Sequence[Race], setup: Setup) -> Iterator[str]:
-    """What a comparison per step does and does not say."""
-    if setup.emulated:
-        yield "Gradients were emulated: losses mean nothing here, only time is compared, not the steps a method needs."
-    elif not any(race.target for race in races):
-        yield (
-            "No target was set: this compares the time of a step, and a method that sends less per step can need more "
-            "steps. training.target compares the time to a result."
-        )
-
-
-def _unfinished(setup: Setup) -> Iterator[str]:
-    if setup.done < setup.planned:
-        yield f"{setup.planned - setup.done} of {words.count(setup.planned, 'cell')} are not done yet."
 
 
 def _by_setting(lines: Sequence[Line]) -> Mapping[str, list[Line]]:

@@ -42,6 +42,8 @@ class Line:
     reasons: tuple[str, ...]
     backend: str = "gloo"  # that carried the messages
     congestion: str = ""  # control of TCP; empty: not on record
+    suspect: int = 0  # of the runs that count
+    queued: float | None = None  # share of its time that the worker worst off was ready and had no processor
 
     @property
     def divergence(self) -> str:
@@ -120,6 +122,8 @@ def _line(setting: str, method: str, results: Sequence[Mapping[str, Any]], with_
         reasons=tuple(dict.fromkeys(_reasons([result for result in results if status(result) != "diverged"]))),
         backend=next((result["backend"] for result in good if "backend" in result), "gloo"),
         congestion=next((result["congestion"] for result in good if "congestion" in result), ""),
+        suspect=sum(result["verdict"]["grade"] == "suspect" for result in good),
+        queued=_mean([result["queued"] for result in good if result.get("queued") is not None]),
     )
 
 

@@ -43,6 +43,7 @@ def digest(results: Sequence[JobResult], network: NetworkPlan, target: tuple[str
         "target": _target(results, target),
         "decided": results[0].decided,
         "warnings": sorted({warning for result in results for warning in result.warnings}),
+        "queued": _queued(results),
         "overruns": sum(result.overruns for result in results),
     }
 
@@ -64,6 +65,12 @@ def bytes_handed_over(result: JobResult, workers: int) -> int:
         + per_reduction * int((reductions["bytes_wire"] > 0).sum())
         + counted
     )
+
+
+def _queued(results: Sequence[JobResult]) -> float | None:
+    """The share of its time that the worker worst off was ready to go on and had no processor."""
+    shares = [one.queued / one.seconds for one in results if one.queued is not None and one.seconds]
+    return max(shares, default=None)
 
 
 def _own_steps(result: JobResult) -> int:

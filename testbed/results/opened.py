@@ -287,7 +287,7 @@ def _flat(result: Mapping[str, Any]) -> dict[str, Any]:
     """A cell's result in one row."""
     target = result.get("target") or {}
     times = ("seconds", "step_s", "exchange_s", "floor_s")
-    same = ("error", "steps", *times, "bytes_per_step", "wire_bytes", "overruns", "idle")
+    same = ("error", "steps", *times, "bytes_per_step", "wire_bytes", "overruns", "queued", "idle")
     return {
         **{name: result.get(name) for name in same},
         **{f"{part}_s": value for part, value in result.get("parts_s", {}).items()},

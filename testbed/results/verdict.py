@@ -69,6 +69,8 @@ IDLE_SUSPECT = 0.10  # share of the processors left over; below it workers wait 
 STOLEN_SUSPECT = 0.05  # of all processors, by whoever else is on the same machine
 BOX_SUSPECT, BOX_INVALID = 0.80, 0.95  # of one processor: the guest has no more
 BYTES_RELATIVE = 0.03
+QUEUED_SUSPECT = 0.10  # share of its time that a worker was ready to go on and had no processor
+LATE_SUSPECT = 0.05  # share of the gradients that took longer than they were to take
 
 
 def judge_load(idle: float | None, box_share: float | None, stolen: float | None = None) -> Verdict:
@@ -82,6 +84,18 @@ def judge_load(idle: float | None, box_share: float | None, stolen: float | None
     if box_share is not None and box_share > BOX_SUSPECT:
         grade: Grade = "invalid" if box_share > BOX_INVALID else "suspect"
         verdicts.append(Verdict(grade, (f"the box used {box_share:.0%} of a processor: links were slower than asked",)))
+    return worst(verdicts)
+
+
+def judge_compute(queued: float | None, late: float = 0.0) -> Verdict:
+    """Whether workers computed as if each had a machine of its own."""
+    verdicts = []
+    if queued is not None and queued > QUEUED_SUSPECT:
+        words = f"a worker was ready and had no processor {queued:.0%} of the time: its steps took longer for that"
+        verdicts.append(Verdict("suspect", (words,)))
+    if late > LATE_SUSPECT:
+        words = f"{late:.0%} of the gradients took longer than the compute time asked for, which should be longer"
+        verdicts.append(Verdict("suspect", (words,)))
     return worst(verdicts)
 
 

@@ -172,7 +172,7 @@ def remove_leftovers() -> list[str]:
     try:
         client = connect(LOOK_SECONDS)
     except MissingError as error:
-        if not _orphaned_folders():
+        if not orphaned_folders():
             return []
         raise MissingError(
             f"a run was killed whose containers may be left, but {error}",
@@ -191,11 +191,12 @@ def remove_leftovers() -> list[str]:
 
 def remove_folders() -> None:
     """Of the sockets of runs that were killed, and whose containers are gone."""
-    for folder in _orphaned_folders():
+    for folder in orphaned_folders():
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _orphaned_folders() -> list[Path]:
+def orphaned_folders() -> list[Path]:
+    """Of runs that were killed: each may have left containers."""
     return [folder for folder in base().glob(f"*{FOLDER}") if not alive(folder.name.removesuffix(FOLDER))]
 
 

@@ -28,7 +28,11 @@ class Problem:
 
     def text(self, source: Source) -> str:
         path = ".".join(map(str, self.keys))
-        return f"{source.where(self.keys)}: {path}: {self.message}" if path else f"{source.where(())}: {self.message}"
+        where = source.where(self.keys)
+        if not path:
+            return f"{where}: {self.message}"
+        changes = ", ".join(source.changes_below(self.keys))
+        return f"{where}: {path}: {self.message}" + (f" (with {changes})" if changes else "")
 
 
 def error_of(problems: Iterable[Problem], source: Source) -> ScenarioError:

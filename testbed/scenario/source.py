@@ -38,6 +38,15 @@ class Source:
         line = next((self.lines[keys[:end]] for end in range(len(keys), -1, -1) if keys[:end] in self.lines), None)
         return f"{self.file}:{line}" if line and keys else self.file
 
+    def written(self) -> list[str]:
+        """Every key that somebody gave, dotted: all others are defaults."""
+        return sorted(".".join(map(str, keys)) for keys in self.lines.keys() | self.overrides.keys() if keys)
+
+    def changes_below(self, path: Keys) -> list[str]:
+        """What --set or a sweep changed inside of a key that itself was written in the file."""
+        inside = [place for keys, place in self.overrides.items() if keys[: len(path)] == path and keys != path]
+        return inside if path in self.lines else []
+
     def _known(self, path: Keys) -> Keys:
         """The path without keys that a short form leaves out, such as `graph` in gossip.graph of `gossip: ring`."""
         written = set(self.lines) | {keys[:end] for keys in self.overrides for end in range(1, len(keys) + 1)}

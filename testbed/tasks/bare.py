@@ -36,5 +36,5 @@ def build(spec: TaskSpec) -> nn.Module:
         return spec.model.build(ImageShape(dataset.side, dataset.side, len(dataset.mean), dataset.classes))
     assert isinstance(spec.model, TextModel)
     assert isinstance(dataset, TextSet)
-    tokens, length = spec.feeding.tokens or spec.model.tokens, spec.feeding.bptt or spec.model.length
-    return spec.model.build(TextShape(dataset.words if tokens == "words" else BYTES, length))
+    assert spec.feeding.bptt is not None
+    return spec.model.build(TextShape(dataset.words if spec.feeding.tokens == "words" else BYTES, spec.feeding.bptt))

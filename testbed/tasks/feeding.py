@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ from testbed.errors import ScenarioError
 from testbed.seeds import derive
 from testbed.tasks import splits, text
 from testbed.tasks.batches import Order, Streams
-from testbed.tasks.datasets import Dataset, TextSet, unknown
+from testbed.tasks.datasets import Dataset, ImageSet, TextSet, unknown
 from testbed.tasks.splits import Indices
 from testbed.tasks.store import Stored
 
@@ -49,6 +49,15 @@ class Feeding:
             raise ScenarioError(f"reshuffle deals all samples anew each epoch, which undoes split: {split.kind}")
         if self.carry and (self.reshuffle or split.kind == "iid"):
             raise ScenarioError("carry needs text in order: split contiguous or by-source, without reshuffle")
+
+    def settled(self, dataset: Dataset, model: Any) -> Feeding:
+        """With what depends on the data or the model and was left open."""
+        split = self.split
+        if split is None and not self.reshuffle:
+            split = parse_split(None, dataset).kind
+        if isinstance(dataset, ImageSet):
+            return replace(self, split=split, augment=dataset.augment if self.augment is None else self.augment)
+        return replace(self, split=split, tokens=self.tokens or model.tokens, bptt=self.bptt or model.length)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,12 @@ class TaskSpec:
     data: str | None
     feeding: Feeding
 
+    def spelt_out(self) -> dict[str, Any]:
+        """As scenarios write it, with nothing left to defaults."""
+        own = {"model": {self.model.name: dict(vars(self.model))}}
+        fed = {key: value for key, value in asdict(self.feeding).items() if value is not None}
+        return own if self.data is None else {"data": self.data, **own, **fed}
+
 
 def resolve(spec: Any) -> TaskSpec:
     """Check a spec; ScenarioError says what is wrong and what is allowed."""
@@ -64,7 +70,8 @@ def resolve(spec: Any) -> TaskSpec:
     model = fill(kind, {key: value for key, value in given.items() if key in own})
     feeding = fill(Feeding, {key: value for key, value in given.items() if key in common})
     if data is not None:
-        feeding.check(datasets.find(data))
+        feeding.check(dataset := datasets.find(data))
+        feeding = feeding.settled(dataset, model)
     if feeding.carry and not getattr(model, "recurrent", False):
         raise ScenarioError(f"carry: {kind.name} has no state to carry; lstm has")
     return TaskSpec(model, data, feeding)
@@ -89,18 +96,19 @@ def make(spec: Any, *, rank: int, size: int, seed: int, data_dir: Path | None = 
             image_order(feeding, stored, rank, size, seed),
             rank=rank,
             seed=seed,
-            augment=dataset.augment if feeding.augment is None else feeding.augment,
+            augment=bool(feeding.augment),
             test_samples=feeding.test_samples,
         )
-    tokens, length = feeding.tokens or model.tokens, feeding.bptt or model.length
+    assert feeding.tokens is not None
+    assert feeding.bptt is not None
     return TextTask(
         model,
         stored,
-        text_order(feeding, stored, tokens, length, rank, size, seed),
+        text_order(feeding, stored, feeding.tokens, feeding.bptt, rank, size, seed),
         rank=rank,
         seed=seed,
-        tokens=tokens,
-        length=length,
+        tokens=feeding.tokens,
+        length=feeding.bptt,
         carry=feeding.carry,
         test_samples=feeding.test_samples,
     )

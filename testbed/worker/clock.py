@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic_ns, sleep
 
+from testbed.worker.queueing import Queueing
 from testbed.worker.trace import CODES, Trace
 
 _EVAL = CODES["eval"]
@@ -19,6 +20,7 @@ class Clock:
         self._zero = monotonic_ns()
         self._standing = 0
         self._started = 0
+        self.queueing = Queueing()  # while it runs
 
     @property
     def standing_ns(self) -> int:
@@ -31,6 +33,7 @@ class Clock:
         self._started = at_ns
         self._zero = at_ns - elapsed_ns
         self._standing = 0
+        self.queueing = Queueing()
 
     def now_ns(self) -> int:
         return monotonic_ns() - self._zero - self._standing
@@ -39,7 +42,8 @@ class Clock:
     def paused(self) -> Iterator[None]:
         start = monotonic_ns()
         try:
-            yield
+            with self.queueing.uncounted():
+                yield
         finally:
             end = monotonic_ns()
             self._standing += end - start

@@ -130,7 +130,7 @@ class Crew(Generic[T]):
         if failed := [member for member in members if member.error and not member.lost]:
             raise explanation(failed, members)
         if all(member.lost for member in members):
-            raise explanation(members, members)
+            raise explanation([max(members, key=lambda member: member.heard)], members)  # the others could go on
         return [member.result for member in members if not member.lost]  # type: ignore[misc]  # each has its result
 
     def _hear(self, member: _Member[T]) -> None:

@@ -215,7 +215,8 @@ class _Run:
 
     def end(self) -> JobResult:
         worker = self.worker
-        seconds = worker.clock.now_ns() / 1e9
+        seconds, queueing = worker.clock.now_ns() / 1e9, worker.clock.queueing
+        queued = queueing.ns / 1e9 if queueing.known else None
         if not all_finite(worker.peer.x):
             self._diverged(self.job.training.steps - 1)
         tcp_bytes, again = tcp_bytes_sent() - self.tcp_before, tcp_bytes_again()
@@ -236,6 +237,7 @@ class _Run:
             tcp_bytes_sent=tcp_bytes,
             tcp_bytes_before=self.tcp_before,
             tcp_bytes_again=again,
+            queued=queued,
             overruns=worker.peer.overruns,
             decided=worker.method.decided(self.state),
             warnings=self.warnings,

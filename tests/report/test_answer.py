@@ -182,6 +182,18 @@ def test_what_is_suspect_is_named():
     assert "Suspect emulation: 5 of 6 results, first of m0 (suspect because)." in caveats(*many, result("m5"))
 
 
+def test_a_suspect_repeat_is_named_where_another_is_invalid():
+    told = caveats(slow(), result(grade="suspect"), result(grade="invalid"))
+    assert "Suspect emulation: dpsgd" in told
+    assert "1 cell whose emulation was invalid" in told
+
+
+def test_who_would_be_faster_on_machines_of_their_own_is_told():
+    told = caveats(slow(queued=0.002), result(queued=0.072), result("choco", queued=0.2, grade="suspect"))
+    assert "were ready without one for a part of the time: dpsgd (7%). That much faster" in told
+    assert "ready without one" not in caveats(slow(), result(queued=0.03))
+
+
 def test_what_is_left_out_is_counted():
     told = caveats(result(), result(grade="invalid"), failed("choco"), failed("choco"))
     assert "Left out: 2 cells failed, 1 cell whose emulation was invalid." in told
@@ -214,7 +226,7 @@ def test_nothing_to_tell():
     assert says() == "No cell is done yet."
     assert says(failed()) == "No method gave a result that counts: 1 cell failed."
     half = Setup("here", planned=5, done=2)
-    assert caveats(result(), setup=half).endswith("3 of 5 cells are not done yet.")
+    assert caveats(result(), setup=half).endswith("3 of 5 cells have no result yet.")
 
 
 def sweep(times: dict[str, tuple[float, ...]]) -> list[dict[str, Any]]:

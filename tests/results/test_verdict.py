@@ -3,7 +3,16 @@
 import pytest
 
 from testbed.network.shaping import ideal_goodput
-from testbed.results.verdict import Verdict, judge_bytes, judge_goodput, judge_load, judge_loss, judge_rtt, worst
+from testbed.results.verdict import (
+    Verdict,
+    judge_bytes,
+    judge_compute,
+    judge_goodput,
+    judge_load,
+    judge_loss,
+    judge_rtt,
+    worst,
+)
 
 
 @pytest.mark.parametrize(
@@ -64,6 +73,17 @@ def test_losses_are_judged_like_coins(asked, measured, packets, grade):
 def test_a_machine_that_is_too_busy(idle, box, grade, reasons):
     verdict = judge_load(idle, box)
     assert (verdict.grade, len(verdict.reasons)) == (grade, reasons)
+
+
+def test_workers_that_wait_for_processors_or_compute_too_long():
+    assert judge_compute(None).grade == "faithful"
+    assert judge_compute(0.09, late=0.04) == Verdict("faithful")
+    assert judge_compute(0.16).reasons == (
+        "a worker was ready and had no processor 16% of the time: its steps took longer for that",
+    )
+    verdict = judge_compute(0.16, late=0.2)
+    assert (verdict.grade, len(verdict.reasons)) == ("suspect", 2)
+    assert verdict.reasons[1].startswith("20% of the gradients took longer than the compute time asked for")
 
 
 def test_nothing_is_known_of_the_load_of_a_cell_that_was_too_short():

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from click.testing import CliRunner
 
+from testbed.cli import cli
 from testbed.errors import MissingError
 from testbed.runtime import engine as engines
 from testbed.runtime.docker import check_same
@@ -83,6 +85,7 @@ def test_no_engine_and_one_that_does_not_run(monkeypatch: pytest.MonkeyPatch, sh
     with pytest.raises(MissingError, match=r"containers may be left, but the Docker engine at .* does not run"):
         engines.remove_leftovers()
     assert killed.is_dir(), "the next down --all must know of it"
+    assert "containers of a run that was killed may be left" in CliRunner().invoke(cli, ["status"]).output
 
 
 @pytest.mark.parametrize(

@@ -92,3 +92,10 @@ def test_wrong_settings_are_named(setting, words):
 def test_the_text_is_not_changed_by_settings():
     assert loads(DESIGN, sets=["seed=9"]).seed == 9
     assert loads(DESIGN).seed == 1
+
+
+def test_what_was_changed_inside_of_a_key_is_named_with_it():
+    text = SHORT + "training: {target: {accuracy: 90%}}\n"
+    said = wrong(text, "training.target.acuracy=3", "training.steps=5")
+    assert said.startswith("s.yaml:3: training.target: choose exactly one target")
+    assert said.endswith("(with --set training.target.acuracy=3)")

@@ -37,6 +37,25 @@ def test_model_and_data_follow_from_each_other() -> None:
     assert resolve({"model": "quadratic", "shape": [9], "noise": 1}).model == Quadratic(shape=(9,), noise=1.0)
 
 
+def test_nothing_is_left_to_defaults_where_a_task_is_spelt_out() -> None:
+    assert resolve("digits").spelt_out() == {
+        "data": "digits",
+        "model": {"mlp": {"hidden": (64, 64)}},
+        "batch": 32,
+        "split": "iid",
+        "reshuffle": False,
+        "augment": False,
+        "carry": False,
+    }
+    text = resolve({"model": "lstm", "bptt": 12}).spelt_out()
+    assert (text["data"], text["tokens"], text["bptt"], text["split"]) == ("text", "words", 12, "contiguous")
+    assert "split" not in resolve({"data": "text", "reshuffle": True}).spelt_out()
+    assert list(resolve("quadratic").spelt_out()) == ["model"]
+    for spec in ("digits", "cifar10", "text", "consensus", {"model": "lstm", "reshuffle": True}):
+        whole = resolve(spec)
+        assert resolve(whole.spelt_out()) == whole
+
+
 def test_a_split_without_value_may_be_written_as_a_mapping() -> None:
     assert resolve({"data": "text", "split": {"by-source": {}}}).feeding.split == {"by-source": {}}
 

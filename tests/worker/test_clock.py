@@ -1,9 +1,14 @@
-"""The training clock starts when told and stands still when asked."""
+"""The training clock starts when told and stands still when asked; it knows how long a worker had no processor."""
 
+import multiprocessing
+import os
 import time
 from time import monotonic_ns
 
+import pytest
+
 from testbed.worker.clock import Clock
+from testbed.worker.queueing import Queueing
 from testbed.worker.trace import CODES, Trace
 
 
@@ -26,3 +31,49 @@ def test_pauses_do_not_count():
     (span,) = trace.spans()
     assert span["kind"] == CODES["eval"]
     assert span["end_ns"] - span["start_ns"] >= 50_000_000
+
+
+def spin(seconds: float) -> None:
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+def share_one_processor(connection) -> None:
+    """Half of the time is another's: with and without counting it."""
+    os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+    other = multiprocessing.get_context("fork").Process(target=spin, args=(60.0,))
+    other.start()
+    try:
+        queueing = Queueing()
+        with queueing.uncounted():
+            spin(0.1)
+        alone = queueing.ns
+        spin(0.2)
+        connection.send((queueing.known, alone, queueing.ns))
+    finally:
+        other.kill()
+        other.join()
+
+
+def test_waiting_for_a_processor_is_counted_where_it_matters():
+    ours, theirs = multiprocessing.get_context("fork").Pipe()
+    process = multiprocessing.get_context("fork").Process(target=share_one_processor, args=(theirs,))
+    process.start()
+    known, uncounted, counted = ours.recv()
+    process.join()
+    if not known:
+        pytest.skip("this kernel keeps no account of it")
+    assert counted > 20_000_000, "two share one processor: one of them waits about as long as it runs"
+    assert uncounted < counted / 2
+
+
+def test_a_kernel_without_such_an_account(monkeypatch):
+    def missing(*_: object) -> int:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(os, "open", missing)
+    queueing = Queueing()
+    with queueing.uncounted():
+        pass
+    assert (queueing.known, queueing.ns) == (False, 0)

@@ -66,6 +66,15 @@ def test_a_killed_worker_is_the_cause():
         run_forked([partial(work, rank) for rank in range(2)])
 
 
+def test_where_all_are_lost_the_last_is_the_cause():
+    def work(rank: int) -> None:
+        time.sleep(0.5 if rank == 0 else 0.0)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.raises(TrainingError, match="w0 was killed by SIGKILL"):
+        run_forked([partial(work, rank) for rank in range(3)], may_lose=lambda rank, why: True)
+
+
 def test_nobody_is_left_behind_when_one_fails():
     pids: list[int] = []
 
