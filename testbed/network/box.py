@@ -18,6 +18,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -30,6 +31,7 @@ from testbed.network.processes import cpu_seconds, descendants
 ANSWER_SECONDS = 30.0
 WAKE_SECONDS = 0.1  # of silence, after which the guest may have missed that there is something to read
 BATCH = 2000  # requests, whose answer comes within that time even from a large network
+ENDING_SECONDS = 0.5  # between what it says last and the end of its process
 INLINE_BYTES = 2000  # longer requests go through a file: the guest's console is slow, and takes no line beyond 4096
 PORT_BUFFER = 4 << 20  # bytes
 SO_RCVBUFFORCE = 33  # beyond what ordinary users may have
@@ -159,7 +161,10 @@ class Box(ABC):
             self._stream.send(b"\n")
 
     def last_words(self) -> str:
-        """What it said before it ended, for an error message."""
+        """What it said before it ended, for an error message; or that it had no time to say anything."""
+        with suppress(subprocess.TimeoutExpired):
+            if self.process.wait(ENDING_SECONDS) in (-signal.SIGKILL, 128 + signal.SIGKILL):
+                return ": it was killed, by somebody or for want of memory; the kernel's log may tell (dmesg)"
         try:
             log = (self.directory / "box.log").read_text(errors="replace").splitlines()
         except FileNotFoundError:

@@ -52,12 +52,17 @@ def _doubts(lines: Sequence[Line]) -> Iterator[str]:
 
 def _queued(lines: Sequence[Line]) -> Iterator[str]:
     """Who would be faster on machines of their own; where it is more than a little, the verdict says so."""
-    some = {words.method(line.method): line.queued for line in lines if not line.suspect and line.queued}
-    told = [f"{name} ({share:.0%})" for name, share in some.items() if share > QUEUED_TOLD]
+    most: dict[str, float] = {}
+    for line in lines:
+        if not line.suspect and (line.queued or 0.0) > QUEUED_TOLD:
+            most[line.method] = max(line.queued or 0.0, most.get(line.method, 0.0))
+    told = [f"{words.method(name)} ({share:.0%})" for name, share in sorted(most.items(), key=lambda one: -one[1])]
     if told:
+        others = f" and {len(told) - MOST_NAMED} more" if len(told) > MOST_NAMED else ""
+        named = words.listed(told) if not others else ", ".join(told[:MOST_NAMED])
         yield (
-            f"Workers shared this machine's cores, and were ready without one for a part of the time: "
-            f"{words.listed(told[:MOST_NAMED])}. That much faster they might be on machines of their own."
+            f"Workers shared this machine's cores and were ready without one for a part of the time: {named}{others}. "
+            "On machines of their own they might be so much faster."
         )
 
 

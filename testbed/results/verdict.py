@@ -91,7 +91,9 @@ def judge_compute(queued: float | None, late: float = 0.0) -> Verdict:
     """Whether workers computed as if each had a machine of its own."""
     verdicts = []
     if queued is not None and queued > QUEUED_SUSPECT:
-        words = f"a worker was ready and had no processor {queued:.0%} of the time: its steps took longer for that"
+        words = (
+            f"a worker was ready and had no processor {queued:.0%} of the time: up to so much is this machine's doing"
+        )
         verdicts.append(Verdict("suspect", (words,)))
     if late > LATE_SUSPECT:
         words = f"{late:.0%} of the gradients took longer than the compute time asked for, which should be longer"

@@ -177,6 +177,16 @@ def test_the_last_words_of_a_box_are_told() -> None:
     with_box(work, Silent)
 
 
+def test_a_box_that_was_killed_is_not_quoted() -> None:
+    def work(box: Box) -> None:
+        box.wait_ready()
+        box.process.kill()
+        with pytest.raises(NetworkError, match=r"the host box ended: it was killed, by somebody or for want of memory"):
+            box.call("ports")
+
+    with_box(work)
+
+
 def test_more_routers_than_low_descriptor_numbers() -> None:
     def work(box: Box) -> tuple[int, int]:
         box.wait_ready()

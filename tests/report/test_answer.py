@@ -190,8 +190,10 @@ def test_a_suspect_repeat_is_named_where_another_is_invalid():
 
 def test_who_would_be_faster_on_machines_of_their_own_is_told():
     told = caveats(slow(queued=0.002), result(queued=0.072), result("choco", queued=0.2, grade="suspect"))
-    assert "were ready without one for a part of the time: dpsgd (7%). That much faster" in told
+    assert "were ready without one for a part of the time: dpsgd (7%). On machines of their own" in told
     assert "ready without one" not in caveats(slow(), result(queued=0.03))
+    many = [result(f"m{number}", queued=0.06 + number / 100) for number in range(4)]
+    assert "time: m3 (9%), m2 (8%), m1 (7%) and 1 more. On" in caveats(*many)
 
 
 def test_what_is_left_out_is_counted():
