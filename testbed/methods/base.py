@@ -92,6 +92,7 @@ class Method(ABC):
     name: ClassVar[str]  # in scenarios and reports
     paper: ClassVar[str] = ""  # authors, year, arXiv id
     forms: ClassVar[str] = ""  # for lists, where an option chooses the form
+    pipelined: ClassVar[bool] = False  # whether its messages are a ring's whose rounds overlap
     survives: ClassVar[bool] = False  # whether the others can go on when a worker is lost (on_failure: continue)
 
     def __init_subclass__(cls) -> None:

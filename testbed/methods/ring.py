@@ -61,6 +61,7 @@ class Ring(Method):
     name = "ring"
     paper = "Patarasuk and Yuan 2009 (ring all-reduce), pre-posted and in both directions"
     form = "all-reduce"
+    pipelined = True
 
     segments: int = option(4, help="rings that run at the same time, half of them backwards", parse=whole(1))
 

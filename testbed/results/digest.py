@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from testbed.plan import NetworkPlan
+from testbed.results import traffic
 from testbed.results.exchanges import exchange_seconds
-from testbed.results.floors import EVERYBODY, gossip_floor, pipelined_floor, ring_floor
+from testbed.results.floors import EVERYBODY, pipelined_floor, ring_floor
+from testbed.results.traffic import Pattern
 from testbed.worker.edges import HEADER
 from testbed.worker.result import JobResult
 from testbed.worker.trace import CODES
@@ -30,15 +32,18 @@ def digest(results: Sequence[JobResult], network: NetworkPlan, target: tuple[str
     steps = results[0].steps
     seconds = max(result.seconds for result in results)
     parts = _parts(results)
-    sent = sum(sum(result.bytes_sent.values()) / _own_steps(result) for result in results)
+    all_steps = sum(map(_own_steps, results))
+    some = [] if results[0].pipelined else traffic.patterns(results)
+    rounds = traffic.rounds_per_step(some, steps)
+    among = traffic.setting_the_pace(network, some)
     return {
         "steps": steps,
         "seconds": seconds,
         "step_s": seconds / steps,
         "parts_s": {**parts, "other": max(0.0, seconds / steps - sum(parts.values()))},
-        "bytes_per_step": sent / len(results),
-        "exchange_s": exchange_seconds(results, _rounds(results), pipelined=_pipelined(results)),
-        "floor_s": _floor(results, network, steps),
+        "bytes_per_step": sum(sum(result.bytes_sent.values()) for result in results) / all_steps,
+        "exchange_s": exchange_seconds(results, rounds, among, pipelined=results[0].pipelined),
+        "floor_s": _floor(results, network, some),
         "final": _final(results),
         "target": _target(results, target),
         "decided": results[0].decided,
@@ -80,56 +85,35 @@ def _own_steps(result: JobResult) -> int:
 
 
 def _parts(results: Sequence[JobResult]) -> dict[str, float]:
+    steps = sum(map(_own_steps, results))
     found: dict[str, float] = defaultdict(float)
     for result in results:
-        spans, steps = result.spans, _own_steps(result)
+        spans = result.spans
         lengths = spans["end_ns"] - spans["start_ns"]
         for part, kinds in PARTS.items():
             for kind in kinds:
-                found[part] += float(lengths[spans["kind"] == CODES[kind]].sum()) / 1e9 / steps / len(results)
+                found[part] += float(lengths[spans["kind"] == CODES[kind]].sum()) / 1e9 / steps
     return dict(found)
 
 
-def _floor(results: Sequence[JobResult], network: NetworkPlan, steps: int) -> float:
+def _floor(results: Sequence[JobResult], network: NetworkPlan, some: Sequence[Pattern]) -> float:
     """Of communication alone; all-reduce as a ring, everything else as the messages that really went out."""
-    n = len(results)
+    n, steps = len(results), results[0].steps
     reduced = max(result.bytes_sent.get(EVERYBODY, 0) for result in results)
-    floor = 0.0
+    floor = traffic.floor(network, some, steps)
     if reduced and n > 1:
         # Not every method reduces in every step; DDP's reductions are not seen one by one.
         reductions = max(_reductions(result) for result in results) or steps
-        floor = reductions / steps * ring_floor(network, reduced / reductions * n / (2 * (n - 1)))
-    messages = {
-        (result.rank, peer): count / _own_steps(result)
-        for result in results
-        for peer, count in result.bytes_sent.items()
-        if peer != EVERYBODY and count
-    }
-    if not messages:
-        return floor
-    if not _pipelined(results):
-        return floor + gossip_floor(network, messages, _rounds(results))
-    return floor + pipelined_floor(network, messages, rounds=2 * (n - 1))
+        floor += reductions / steps * ring_floor(network, reduced / reductions * n / (2 * (n - 1)))
+    if results[0].pipelined:
+        sent = {(one.rank, peer): count / steps for one in results for peer, count in one.bytes_sent.items()}
+        floor += pipelined_floor(network, sent, rounds=2 * (n - 1))
+    return floor
 
 
 def _reductions(result: JobResult) -> int:
     waits = result.spans[result.spans["kind"] == CODES["wait"]]
     return int(((waits["peer"] == EVERYBODY) & (waits["bytes_wire"] > 0)).sum())
-
-
-def _pipelined(results: Sequence[JobResult]) -> bool:
-    """Whether it is a ring whose segments travel while others wait, so that latency and sending do not add up."""
-    return _rounds(results) > 2 * (len(results) - 1)
-
-
-def _rounds(results: Sequence[JobResult]) -> float:
-    """Messages one after another to the busiest peer of a worker, per step."""
-    most = 0.0
-    for result in results:
-        sends = result.spans[result.spans["kind"] == CODES["send"]]
-        for peer in set(sends["peer"].tolist()):
-            most = max(most, float((sends["peer"] == peer).sum()) / result.steps)
-    return most
 
 
 def _final(results: Sequence[JobResult]) -> dict[str, float]:

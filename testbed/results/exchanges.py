@@ -32,10 +32,14 @@ def messages(spans: pd.DataFrame, arrived: str) -> pd.DataFrame:
     return ends[0].merge(ends[1], on=[*EDGE, "nth"])
 
 
-def exchange_seconds(results: Sequence[JobResult], rounds: float, *, pipelined: bool) -> float | None:
-    """What a step's exchange takes, hidden behind the gradient or not: means over workers and steps where it was seen.
+def exchange_seconds(
+    results: Sequence[JobResult], rounds: float, among: pd.DataFrame | None = None, *, pipelined: bool = False
+) -> float | None:
+    """What exchanges take, hidden behind the gradient or not: means over workers and steps where it was seen, in
+    seconds per step of all steps, also of those that exchange nothing.
 
-    Of gossip: in each of its `rounds` a step the slowest message to a worker; rounds add up. Of a pipelined ring, whose
+    Of gossip: in each of a step's rounds the slowest message to a worker `among` these edges (step, source, target),
+    which the floor is made of, or all; rounds add up. `rounds`: per step, of all steps. Of a pipelined ring, whose
     rounds overlap: from the first message sent to a worker to the last that arrived there. Of an all-reduce: the wait
     for it. None where traces do not show it: what DDP sends.
     """
@@ -45,15 +49,18 @@ def exchange_seconds(results: Sequence[JobResult], rounds: float, *, pipelined: 
     spans = pd.concat(frames, ignore_index=True)
     waits = spans[(spans["kind"] == CODES["wait"]) & (spans["peer"] == EVERYBODY) & (spans["bytes_wire"] > 0)]
     reduced = (waits["end_ns"] - waits["start_ns"]).groupby([waits["step"], waits["worker"]]).sum()
-    found = _timed(spans)
+    steps, found = results[0].steps, _timed(spans)
     if pipelined:
         around = found.groupby(ARRIVING).agg({"began": "min", "ended": "max"})
         typical = (around["ended"] - around["began"]).mean()
     else:
         found = found[(found["looked"] <= found["began"]) & (found["nth"] < max(1, round(rounds)))]
+        if among is not None:
+            found = found.merge(among, on=EDGE)
         slowest = (found["ended"] - found["began"]).groupby([found[key] for key in (*ARRIVING, "nth")]).max()
-        typical = slowest.groupby("nth").mean().sum()
-    parts = [reduced.mean() if len(reduced) else 0.0, typical if len(found) else 0.0]
+        typical = min(1.0, rounds) * slowest.groupby("nth").mean().sum()
+    often = reduced.index.get_level_values("step").nunique() / steps
+    parts = [often * reduced.mean() if len(reduced) else 0.0, typical if len(found) else 0.0]
     return float(sum(parts)) / 1e9 if len(reduced) or len(found) else None
 
 

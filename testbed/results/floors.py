@@ -21,10 +21,18 @@ PACED_RATIO, PACED_SECONDS = 1.25, 0.005  # beyond which it is not the machine t
 
 
 def gossip_floor(plan: NetworkPlan, bytes_per_step: Mapping[tuple[int, int], float], rounds: float) -> float:
-    """Seconds per step: `rounds` times a path's latency and its busiest link at its rate.
+    """Seconds per step, of the messages that need longest."""
+    return max(gossip_times(plan, bytes_per_step, rounds).values(), default=0.0)
 
-    `bytes_per_step` is by (sender, receiver) rank. Two workers that wait for each other may take turns in waiting, so
-    it is the mean of both ways that counts, and likewise around a circle; no link carries more than its rate, though.
+
+def gossip_times(
+    plan: NetworkPlan, bytes_per_step: Mapping[tuple[int, int], float], rounds: float
+) -> dict[tuple[int, int], float]:
+    """Seconds per step by (sender, receiver) rank, as `bytes_per_step` is: `rounds` times the path's latency and its
+    busiest link at its rate.
+
+    Two workers that wait for each other may take turns in waiting, so it is the mean of both ways that counts, and
+    likewise around a circle; no link carries more than its rate, though.
     """
     shapes = {(link.a, link.b): link.ab for link in plan.links} | {(link.b, link.a): link.ba for link in plan.links}
     ways = {pair: list(pairwise(way)) for pair, way in _ways(plan).items() if pair in bytes_per_step}
@@ -39,8 +47,8 @@ def gossip_floor(plan: NetworkPlan, bytes_per_step: Mapping[tuple[int, int], flo
         if hops
     }
     around = fmean(times.values()) if times else 0.0
-    turns = [(time + times[pair[::-1]]) / 2 if pair[::-1] in times else around for pair, time in times.items()]
-    return max([0.0, *turns, *sending.values()])
+    turns = {pair: (time + times[pair[::-1]]) / 2 if pair[::-1] in times else around for pair, time in times.items()}
+    return {pair: max([turns.get(pair, 0.0), *(sending[hop] for hop in hops)]) for pair, hops in ways.items()}
 
 
 def ring_floor(plan: NetworkPlan, bytes_reduced: float) -> float:

@@ -237,6 +237,7 @@ class _Run:
             tcp_bytes_sent=tcp_bytes,
             tcp_bytes_before=self.tcp_before,
             tcp_bytes_again=again,
+            pipelined=worker.method.pipelined,
             queued=queued,
             overruns=worker.peer.overruns,
             decided=worker.method.decided(self.state),

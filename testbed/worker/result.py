@@ -32,6 +32,7 @@ class JobResult:
     x: NDArray[np.float32]  # the final model
     tcp_bytes_before: int = 0  # likewise, before training: connecting, and what the method's start exchanged
     tcp_bytes_again: int = 0  # that TCP had to send once more, before and in training
+    pipelined: bool = False  # the method's messages are a ring's whose rounds overlap
     queued: float | None = None  # seconds of training ready to run but without a processor; None: the kernel is silent
 
     def last(self, metric: str, worker: int | None = None) -> float | None:

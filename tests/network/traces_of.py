@@ -32,7 +32,7 @@ def traces(state: Path) -> Traces:
         frozenset(_namespaces(state)),
         frozenset(name for _, name in socket.if_nameindex()),
         frozenset(_processes(state)),
-        frozenset(_mounts()),
+        frozenset(_mounts(state)),
         frozenset(str(path) for path in state.rglob("*")),
     )
 
@@ -93,8 +93,10 @@ def _descriptors(pid: int) -> list[Path]:
         return []
 
 
-def _mounts() -> list[str]:
-    return Path("/proc/self/mountinfo").read_text().splitlines()
+def _mounts(state: Path) -> list[str]:
+    """Namespaces that have a name, and whatever lies in the state directory; a Docker engine's come and go."""
+    every = Path("/proc/self/mountinfo").read_text().splitlines()
+    return [line for line in every if str(state) in line or (" - nsfs " in line and "/docker/" not in line)]
 
 
 def left_behind(before: Traces, state: Path, besides: str = "") -> dict[str, list[object]]:

@@ -56,10 +56,11 @@ STEP = [
     ("update", -1, 74, 75, 0),
 ]
 ROWS = [(kind, peer, start + shift, end + shift, count) for shift in (0, 80) for kind, peer, start, end, count in STEP]
+BACK = [(kind, 0 if peer == 1 else peer, *times) for kind, peer, *times in ROWS]  # of the other worker
 
 
 def test_parts_add_up_to_the_time_of_a_step():
-    found = digest([result(0, rows=ROWS), result(1, rows=ROWS)], NETWORK, None)
+    found = digest([result(0, rows=ROWS), result(1, rows=BACK)], NETWORK, None)
     assert found["step_s"] == pytest.approx(0.1)
     parts = found["parts_s"]
     assert parts == pytest.approx({"compute": 0.040, "codec": 0.003, "wait": 0.030, "mix": 0.002, "other": 0.025})
@@ -67,12 +68,13 @@ def test_parts_add_up_to_the_time_of_a_step():
 
 
 def test_a_worker_that_came_back_counts_for_the_steps_it_was_there():
-    once = spans(*STEP).copy()
+    once = spans(*BACK[: len(STEP)], ("rejoin", -1, 0, 9, 0), ("send", 0, 1, 8, 10**9)).copy()
     once["step"] = 1
-    late = result(1, spans=once, bytes_sent={0: 2000})
+    late = result(1, spans=once, bytes_sent={0: 5000})
     found = digest([result(0, rows=ROWS), late], NETWORK, None)
     assert found["parts_s"]["compute"] == pytest.approx(0.040)
-    assert found["bytes_per_step"] == 2000
+    assert found["bytes_per_step"] == (4000 + 5000) / 3, "by all steps that workers took: one step is not half of it"
+    assert found["floor_s"] < 0.02, "what brought it back is no message of a step"
 
 
 def test_the_slowest_worker_sets_the_time_and_means_are_over_workers():
@@ -85,6 +87,14 @@ def test_the_slowest_worker_sets_the_time_and_means_are_over_workers():
 def test_the_floor_of_one_message_per_step():
     """10 ms of latency, 2000 bytes at a byte per microsecond."""
     assert digest([result(0, rows=ROWS), result(1)], NETWORK, None)["floor_s"] == pytest.approx(0.012)
+
+
+def test_the_floor_of_a_ring_whose_rounds_overlap():
+    """The longer of both: 2 rounds of 10 ms, or 10 ms and 30 000 bytes a step."""
+    one, other = (result(rank, bytes_sent={1 - rank: 60_000}, pipelined=True) for rank in (0, 1))
+    assert digest([one, other], NETWORK, None)["floor_s"] == pytest.approx(0.010 + 0.030)
+    one, other = (result(rank, bytes_sent={1 - rank: 2_000}, pipelined=True) for rank in (0, 1))
+    assert digest([one, other], NETWORK, None)["floor_s"] == pytest.approx(0.020)
 
 
 def test_the_floor_of_an_all_reduce():

@@ -15,18 +15,20 @@ from testbed.worker.trace import CODES, Trace
 MS = 1_000_000
 
 
-def result(rank: int, *rows: tuple[str, int, int, float, float]) -> JobResult:
+def result(rank: int, *rows: tuple[str, int, int, float, float], steps: int = 1) -> JobResult:
     """(kind, step, peer, start, end in ms)."""
     trace = Trace(rank)
     for kind, step, peer, start, end in rows:
         trace.step = step
         trace.add(CODES[kind], peer, round(start * MS), round(end * MS), 100, 100)
     values: dict[str, Any] = {"metrics": [], "spans": trace.spans(), "x": np.zeros(1, np.float32), "bytes_sent": {}}
-    return JobResult(rank=rank, steps=2, seconds=1.0, tcp_bytes_sent=0, overruns=0, decided={}, warnings=[], **values)
+    return JobResult(
+        rank=rank, steps=steps, seconds=1.0, tcp_bytes_sent=0, overruns=0, decided={}, warnings=[], **values
+    )
 
 
-def exchange(*results: JobResult, rounds: float = 1, pipelined: bool = False) -> float | None:
-    return exchange_seconds(results, rounds, pipelined=pipelined)
+def exchange(*results: JobResult, rounds: float = 1, among: Any = None, pipelined: bool = False) -> float | None:
+    return exchange_seconds(results, rounds, among, pipelined=pipelined)
 
 
 def test_a_message_takes_from_its_sender_s_hand_to_its_arrival():
@@ -57,8 +59,25 @@ def test_rounds_of_a_ring_overlap():
 
 
 def test_an_all_reduce_is_its_wait_and_not_all_methods_reduce_in_every_step():
-    every = [result(rank, ("wait", 0, -1, 0, 4 + rank), ("wait", 2, -1, 9, 12 + rank)) for rank in (0, 1)]
-    assert exchange(*every, rounds=0) == pytest.approx(0.004)  # 4.5 and 3.5 ms
+    waits = [[("wait", 0, -1, 0, 4 + rank), ("wait", 2, -1, 9, 12 + rank)] for rank in (0, 1)]
+    often, rarely = ([result(rank, *waits[rank], steps=steps) for rank in (0, 1)] for steps in (2, 8))
+    assert exchange(*often, rounds=0) == pytest.approx(0.004)  # 4.5 and 3.5 ms
+    assert exchange(*rarely, rounds=0) == pytest.approx(0.001), "per step, as its floor is"
+
+
+def test_steps_that_exchange_nothing_count():
+    """As they do in the floor: here there are three for each that does."""
+    one = result(0, ("receive", 3, 1, 0, 8), steps=4)
+    assert exchange(one, result(1, ("send", 3, 0, 0, 1), steps=4), rounds=0.25) == pytest.approx(0.002)
+
+
+def test_the_messages_that_set_the_pace_count():
+    """Those of the floor: a short way to one worker does not make the long way to another shorter."""
+    near, far = result(0, ("receive", 0, 2, 0, 2)), result(1, ("receive", 0, 2, 0, 40))
+    both = result(2, ("send", 0, 0, 0, 1), ("send", 0, 1, 0, 1))
+    among = pd.DataFrame([(0, 2, 1)], columns=["step", "source", "target"])
+    assert exchange(near, far, both) == pytest.approx(0.021)
+    assert exchange(near, far, both, among=among) == pytest.approx(0.040)
 
 
 def test_what_traces_do_not_show_is_not_known():

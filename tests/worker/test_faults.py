@@ -87,7 +87,7 @@ def test_the_wait_in_vain_is_in_the_trace(tmp_path: Path):
     spans, _ = in_workers(2, work, deadline=0.3)
     (fault,) = spans[spans["kind"] == KINDS.index("fault")]
     assert fault["peer"] == 1
-    assert fault["end_ns"] - fault["start_ns"] >= 0.3e9
+    assert fault["end_ns"] - fault["start_ns"] >= 0.29e9  # Gloo's clock is not ours
 
 
 def test_a_peer_that_never_comes():
