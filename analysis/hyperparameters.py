@@ -37,9 +37,9 @@ def table(run: Run) -> pd.DataFrame:
 
 def _of_task(run: Run) -> list[tuple[str, str, str]]:
     """Of the first setting's where a sweep changes it. Runs of older versions know only what was said."""
-    said = run.data.get("task", {})
+    said = run.data.get("task", {}) if _written(run, "task") else {}
     cells = run.directory.read_json("cells.json", [])
-    whole = {**said, **(cells[0].get("task", {}) if cells else {})}
+    whole = {**run.data.get("task", {}), **(cells[0].get("task", {}) if cells else {})}
     return [
         (name, brief(value), "scenario" if said.get(name) is not None else "default")
         for name, value in whole.items()
@@ -49,13 +49,17 @@ def _of_task(run: Run) -> list[tuple[str, str, str]]:
 
 def _of_training(run: Run) -> list[tuple[str, str, str]]:
     training = run.data.get("training", {})
+    return [
+        (name, brief(training[name]), "scenario" if _written(run, f"training.{name}") else "default")
+        for name in SHARED
+        if name in training
+    ]
+
+
+def _written(run: Run, key: str) -> bool:
+    """Whether somebody gave it. Runs of older versions do not know: yes."""
     written = run.directory.read_json("origin.json", {}).get("written")
-
-    def origin(key: str) -> str:
-        given = written is None or any(one == key or one.startswith(f"{key}.") for one in written)
-        return "scenario" if given else "default"
-
-    return [(name, brief(training[name]), origin(f"training.{name}")) for name in SHARED if name in training]
+    return written is None or any(one == key or one.startswith(f"{key}.") for one in written)
 
 
 def _options(run: Run, cell: str) -> tuple[Mapping[str, Any], dict[str, Any]]:

@@ -12,17 +12,20 @@ from testbed.results.opened import Run
 
 
 def table(run: Run) -> pd.DataFrame:
-    """A row per network and method. Accuracy and loss: mean ± standard deviation over seeds, from whichever networks
-    they were trained on. A target that was not reached is never a number; invalid cells are left out and counted, and
-    so are those that diverged: where all did, that is told instead of an accuracy and a time."""
-    seeds = reading.trained(run).drop_duplicates(["method", "seed"])
+    """A row per network and method. Accuracy and loss: mean ± standard deviation over seeds, from another network where
+    all cells of this one failed: until a worker is lost, the network does not touch what is learned. A target that was
+    not reached is never a number; invalid cells are left out and counted, and so are those that diverged: where all
+    did, that is told instead of an accuracy and a time."""
+    trained = reading.trained(run)
     lines = run.compare()
     steps = reading.steps_per_epoch(run)
     stock = lines[lines["method"] == BASELINE].set_index("setting")["bytes_per_step"]
     goals = lines.dropna(subset="target").groupby("setting")["target"].first()
     made = []
     for line, told in zip(lines.to_dict("records"), _divergences(run), strict=True):
-        own = seeds[seeds["method"] == line["method"]]
+        same = trained[trained["method"] == line["method"]]
+        own = same[same["setting"] == line["setting"]]
+        own = same.drop_duplicates("seed") if own.empty else own
         row: dict[str, Any] = {"network": reading.pretty(line["setting"]) or None, "method": line["method"]}
         if run.learns:
             row["accuracy"] = _spread(own, "test_accuracy", "{:.1%}") or told

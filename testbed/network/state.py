@@ -159,9 +159,10 @@ def pick(name: str | None) -> State:
         return up[0]
     names = ", ".join(state.name for state in up) or "none"
     if name is None:
-        what = "several networks are up" if up else "no network is up"
+        if not up:
+            raise NetworkError("no network is up", hint="testbed net up SCENARIO.yaml")
         which = "say which: --name NAME (for down: testbed down NAME, or --all)"
-        raise NetworkError(f"{what} ({names})", hint=which if up else "testbed net up SCENARIO.yaml")
+        raise NetworkError(f"several networks are up ({names})", hint=which)
     for state in up:
         if state.name == name:
             return state

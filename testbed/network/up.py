@@ -41,6 +41,8 @@ def net_up(
     made = plan(scenario)
     for warning in made.warnings:
         click.echo(f"note: {warning}", err=True)
+    if scenario.sweep:
+        click.echo(f"note: this is the first network of the sweep over {', '.join(scenario.sweep)}", err=True)
     network = made.network if name is None else replace(made.network, name=name)
     changes = _timed_changes(scenario, network)
     handle, choice = start(network, box or scenario.box)  # interrupted before the next line, its keeper cleans up

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from testbed.errors import ScenarioError
 from testbed.report import words
-from testbed.report.setup import answer_of, scenario_data
+from testbed.report.setup import answer_of, whole_scenario
 from testbed.results.comparison import Line, compare
 from testbed.results.rundir import RunDirectory
 from testbed.results.table import STYLES, console_for_people
@@ -36,7 +36,7 @@ def show(runs: Sequence[RunDirectory], *, as_json: bool) -> None:
     if len(runs) < 2:
         raise ScenarioError("compare takes two runs or more", hint="testbed show RUN tells about one")
     names = distinct([run.path for run in runs])
-    found = differences([scenario_data(run) for run in runs])
+    found = differences([whole_scenario(run) for run in runs])
     around = differences([_surroundings(run) for run in runs])
     lines = [compare(list(run.results())) for run in runs]
     if as_json:

@@ -135,7 +135,7 @@ def _of_one(race: Race, setup: Setup) -> str:
     elif target:
         start = f"{where}{first.name} reached {words.target(target)} in {words.seconds(first.time)}"
     else:
-        start = f"{where}{_owner(first.name)} steps were the shortest: {words.milliseconds(first.time)}"
+        start = f"{where}{words.owner(first.name)} steps were the shortest: {words.milliseconds(first.time)}"
     return f"{start}{_against(race, leaders, setup)}."
 
 
@@ -184,7 +184,7 @@ def _why(slow: Line, leaders: Sequence[Entry]) -> str:
     told = f"; {words.share(waited)} of all-reduce's step was waiting"
     less = _waiting(leaders[0].line)
     if len(leaders) == 1 and less is not None:
-        told += f", {words.share(less)} of {_owner(leaders[0].name)}"
+        told += f", {words.share(less)} of {words.owner(leaders[0].name)}"
     return told
 
 
@@ -229,10 +229,6 @@ def _steps(setup: Setup) -> str:
     return "its steps" if setup.steps is None else words.count(setup.steps, "step")
 
 
-def _owner(name: str) -> str:
-    return f"{name}'" if name.endswith("s") else f"{name}'s"
-
-
 def _of_many(races: Sequence[Race], setup: Setup) -> str:
     """The sentence for a sweep: who led how often, and by how much at most."""
     complete = _complete(races)
@@ -256,8 +252,10 @@ def _of_many(races: Sequence[Race], setup: Setup) -> str:
         parts[0] += f" and shared the lead at {shared[first]} more"
     parts += [f"{name} led at {_led(alone[name], shared[name])}" for name in order[1 : MOST_NAMED + 1]]
     baseline = words.method(BASELINE)
-    if baseline not in order and any(line.method == BASELINE for race in run for line in race.lines):
-        parts.append(f"{baseline} led at none")
+    stock = [line for race in run for line in race.lines if line.method == BASELINE]
+    if baseline not in order and stock:
+        ran = any(line.runs for line in stock)
+        parts.append(f"{baseline} led at none" if ran else f"{baseline} gave no result that counts")
     if undecided:
         are = "is" if undecided == 1 else "are"
         parts.append(f"{undecided} {are} undecided, as some method's emulation was invalid")

@@ -39,22 +39,25 @@ def every(lines: Sequence[Line], races: Sequence[Race], setup: Setup) -> Iterato
 def _doubts(lines: Sequence[Line]) -> Iterator[str]:
     suspects = [line for line in lines if line.suspect]
     if suspects:
-        reasons = Counter(reason for line in suspects for reason in line.reasons)
-        why = f" ({reasons.most_common(1)[0][0]})" if reasons else ""
-        names = dict.fromkeys(words.method(line.method) for line in suspects)
+        reasons: dict[str, list[str]] = {}
+        for line in suspects:
+            reasons.setdefault(line.reasons[0] if line.reasons else "", []).append(words.method(line.method))
         if len(suspects) <= MOST_NAMED and len({line.setting for line in lines}) == 1:
-            yield f"Suspect emulation: {words.listed(list(names))}{why}."
+            told = [words.listed(names) + (f" ({why})" if why else "") for why, names in reasons.items()]
+            yield f"Suspect emulation: {'; '.join(told)}."
         else:
-            yield f"Suspect emulation: {len(suspects)} of {len(lines)} results, first of {next(iter(names))}{why}."
+            why, names = max(reasons.items(), key=lambda one: len(one[1]))
+            first = f"{words.owner(names[0])}" + (f" ({why})" if why else "")
+            yield f"Suspect emulation: {len(suspects)} of {len(lines)} results, such as {first}."
     for line in [line for line in lines if line.runs and line.verdict == "faithful" and line.reasons][:MOST_NAMED]:
         yield f"{words.method(line.method)}: {line.reasons[0]}."
 
 
 def _queued(lines: Sequence[Line]) -> Iterator[str]:
-    """Who would be faster on machines of their own; where it is more than a little, the verdict says so."""
+    """Who would be faster on machines of their own."""
     most: dict[str, float] = {}
     for line in lines:
-        if not line.suspect and (line.queued or 0.0) > QUEUED_TOLD:
+        if (line.queued or 0.0) > QUEUED_TOLD:
             most[line.method] = max(line.queued or 0.0, most.get(line.method, 0.0))
     told = [f"{words.method(name)} ({share:.0%})" for name, share in sorted(most.items(), key=lambda one: -one[1])]
     if told:
@@ -122,4 +125,4 @@ def _what_it_means(races: Sequence[Race], setup: Setup) -> Iterator[str]:
 
 def unfinished(setup: Setup) -> Iterator[str]:
     if setup.done < setup.planned:
-        yield f"{setup.planned - setup.done} of {words.count(setup.planned, 'cell')} have no result yet."
+        yield f"{setup.planned - setup.done} of {words.count(setup.planned, 'cell')} have not been run."

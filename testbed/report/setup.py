@@ -54,3 +54,11 @@ def scenario_data(run: RunDirectory) -> dict[str, Any]:
     """scenario.yaml as plain data; the run need not be one that today's schema accepts."""
     found = read((run.path / "scenario.yaml").read_text(), str(run.path / "scenario.yaml")).data
     return found if isinstance(found, dict) else {}
+
+
+def whole_scenario(run: RunDirectory) -> dict[str, Any]:
+    """The same with all that is the task's own choice, unless a sweep varies it."""
+    data, cells = scenario_data(run), run.read_json("cells.json", [])
+    swept = any(str(key).split(".")[0] == "task" for key in data.get("sweep") or {})
+    whole = cells[0].get("task") if cells and not swept else None
+    return {**data, "task": whole} if whole else data

@@ -175,3 +175,7 @@ def _graph(network: Mapping[str, Any]) -> str:
             return f"in a {options} torus"
         topology = kind
     return _GRAPHS.get(topology, f"in a {topology}")
+
+
+def owner(name: str) -> str:
+    return f"{name}'" if name.endswith("s") else f"{name}'s"

@@ -27,7 +27,7 @@ PIPED_WIDTH = 150  # columns where nobody's terminal limits them
 MOST_REASONS = 8
 MEANINGS = {
     "kB per step": "sent by one worker",
-    "exchange": "how long a step's messages took, hidden behind the gradient or not (seen in some of the steps)",
+    "exchange": "how long a step's messages took, hidden behind the gradient or not (timed in one step of five)",
     "floor": "the least they need on these links",
     "accuracy": "mean of the workers' own models",
     "× all-reduce": "how many times sooner at the target (or, without one, per step)",
@@ -176,7 +176,7 @@ def _doubts(lines: Sequence[Line]) -> list[str]:
         elif len({text for _, text in group}) == 1:
             told.append(f"{first} and {others} more: {reason}")
         else:
-            told.append(f"{first}: {reason} (alike, with other numbers: {others} more)")
+            told.append(f"{first}: {reason} (and {others} more like it, with other numbers)")
     return told
 
 

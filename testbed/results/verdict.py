@@ -65,7 +65,7 @@ def judge_loss(where: str, asked: float, measured: float | None, packets: int) -
     return _grade(text, abs(measured - asked), allowed)
 
 
-IDLE_SUSPECT = 0.10  # share of the processors left over; below it workers wait for each other's cores
+IDLE_SUSPECT = 0.10  # share of the processors left over; below it something waits for a core, if not the workers
 STOLEN_SUSPECT = 0.05  # of all processors, by whoever else is on the same machine
 BOX_SUSPECT, BOX_INVALID = 0.80, 0.95  # of one processor: the guest has no more
 BYTES_RELATIVE = 0.03
@@ -77,7 +77,8 @@ def judge_load(idle: float | None, box_share: float | None, stolen: float | None
     """Whether the machine was too busy to emulate (medians over the cell)."""
     verdicts = []
     if idle is not None and idle < IDLE_SUSPECT:
-        verdicts.append(Verdict("suspect", (f"the processors were only {idle:.0%} idle: workers waited for cores",)))
+        words = f"the processors were busy ({idle:.0%} idle): threads that carry messages may be late"
+        verdicts.append(Verdict("suspect", (words,)))
     if stolen is not None and stolen > STOLEN_SUSPECT:
         words = f"this virtual machine was denied {stolen:.0%} of its processors: links and workers were late"
         verdicts.append(Verdict("suspect", (words,)))
@@ -91,9 +92,7 @@ def judge_compute(queued: float | None, late: float = 0.0) -> Verdict:
     """Whether workers computed as if each had a machine of its own."""
     verdicts = []
     if queued is not None and queued > QUEUED_SUSPECT:
-        words = (
-            f"a worker was ready and had no processor {queued:.0%} of the time: up to so much is this machine's doing"
-        )
+        words = f"a worker was ready and had no processor {queued:.0%} of the time: this machine's doing, no network's"
         verdicts.append(Verdict("suspect", (words,)))
     if late > LATE_SUSPECT:
         words = f"{late:.0%} of the gradients took longer than the compute time asked for, which should be longer"

@@ -160,7 +160,7 @@ CHAPTERS = (
         ),
         tables=(
             Table(Training),
-            Table(Target, "`target`: what counts as done, on held-out data, for the mean of all models", one_of=True),
+            Table(Target, "`target`: what counts as done, on held-out data, by the workers' own models", one_of=True),
             Table(Schedule, "`schedule`: how the learning rate goes on after the warm-up", one_of=True),
             Table(Milestones, "Options of `milestones`"),
         ),

@@ -73,4 +73,4 @@ def brief(value: Any) -> str:
         return "+".join(f"{key}:{brief(item)}" if item not in (None, {}) else str(key) for key, item in value.items())
     if isinstance(value, list | tuple):
         return ",".join(brief(item) for item in value)
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)

@@ -179,7 +179,7 @@ def test_a_better_all_reduce_is_the_fairer_yardstick():
 def test_what_is_suspect_is_named():
     assert "Suspect emulation: all-reduce (suspect because)." in caveats(slow(grade="suspect"), result())
     many = [result(f"m{number}", grade="suspect") for number in range(5)]
-    assert "Suspect emulation: 5 of 6 results, first of m0 (suspect because)." in caveats(*many, result("m5"))
+    assert "Suspect emulation: 5 of 6 results, such as m0's (suspect because)." in caveats(*many, result("m5"))
 
 
 def test_a_suspect_repeat_is_named_where_another_is_invalid():
@@ -190,7 +190,7 @@ def test_a_suspect_repeat_is_named_where_another_is_invalid():
 
 def test_who_would_be_faster_on_machines_of_their_own_is_told():
     told = caveats(slow(queued=0.002), result(queued=0.072), result("choco", queued=0.2, grade="suspect"))
-    assert "were ready without one for a part of the time: dpsgd (7%). On machines of their own" in told
+    assert "were ready without one for a part of the time: choco (20%) and dpsgd (7%). On machines of their own" in told
     assert "ready without one" not in caveats(slow(), result(queued=0.03))
     many = [result(f"m{number}", queued=0.06 + number / 100) for number in range(4)]
     assert "time: m3 (9%), m2 (8%), m1 (7%) and 1 more. On" in caveats(*many)
@@ -228,7 +228,7 @@ def test_nothing_to_tell():
     assert says() == "No cell is done yet."
     assert says(failed()) == "No method gave a result that counts: 1 cell failed."
     half = Setup("here", planned=5, done=2)
-    assert caveats(result(), setup=half).endswith("3 of 5 cells have no result yet.")
+    assert caveats(result(), setup=half).endswith("3 of 5 cells have not been run.")
 
 
 def sweep(times: dict[str, tuple[float, ...]]) -> list[dict[str, Any]]:

@@ -76,7 +76,9 @@ def test_doubts_that_differ_only_in_numbers_are_told_once():
         for number, method in enumerate(("allreduce", "dpsgd", "choco"))
     ]
     lines = shown(busy, 150)
-    assert [line for line in lines if "idle" in line] == ["allreduce: only 0% idle (alike, with other numbers: 2 more)"]
+    assert [line for line in lines if "idle" in line] == [
+        "allreduce: only 0% idle (and 2 more like it, with other numbers)"
+    ]
 
 
 def test_nothing_to_compare_yet():

@@ -79,7 +79,7 @@ def test_workers_that_wait_for_processors_or_compute_too_long():
     assert judge_compute(None).grade == "faithful"
     assert judge_compute(0.09, late=0.04) == Verdict("faithful")
     assert judge_compute(0.16).reasons == (
-        "a worker was ready and had no processor 16% of the time: up to so much is this machine's doing",
+        "a worker was ready and had no processor 16% of the time: this machine's doing, no network's",
     )
     verdict = judge_compute(0.16, late=0.2)
     assert (verdict.grade, len(verdict.reasons)) == ("suspect", 2)
