@@ -25,5 +25,5 @@ def emulate(run: Path) -> None:
     """As if no gradient had been computed."""
     file = run / "scenario.yaml"
     text = file.read_text()
-    assert "step_time: 15ms" in text
-    file.write_text(text.replace("step_time: 15ms", "emulated: 15ms"))
+    assert "step_time: 30ms" in text
+    file.write_text(text.replace("step_time: 30ms", "emulated: 30ms"))

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from testbed.jobs import WATCH_EVERY
 from testbed.network.calibrate import Calibration, choose_probes
 from testbed.network.shaping import ideal_goodput
 from testbed.plan import Cell, NetworkPlan, Plan, plan
@@ -68,7 +69,7 @@ def make(
 
 def _box() -> dict[str, object]:
     settings = {"box": "host", "box_reason": "nothing was built", "box_kernel": "6.1", "runtime": "process"}
-    return {**settings, "network_settings": {}, "gso_segments": {}, "resumes": None}
+    return {**settings, "network_settings": {}, "gso_segments": {}, "resumes": None, "gpus": {}}
 
 
 def _links(made: Plan) -> Iterator[dict[str, object]]:
@@ -139,7 +140,10 @@ class _Cell:
             "memory_per_worker": 2e7,
             "verdict": verdict,
             "lost": [],
+            "rejoined": [],
             "events": [],
+            "backend": "gloo",
+            "congestion": "cubic",
             "patience_s": 60.0,
             "shortcomings": [],
             "first_step_s": 0.5,
@@ -183,6 +187,7 @@ class _Cell:
             bytes_sent=sent,
             tcp_bytes_sent=round(1.01 * sum(sent.values())),
             overruns=0,
+            queued=0.02 * float(times[-1]),
             decided={},
             warnings=[],
             metrics=list(self._metrics(rank, times, per_step)),
@@ -208,6 +213,8 @@ class _Cell:
             for peer, here in zip(peers, waited, strict=True):
                 parts.append(self._part("wait", before, here, peer, size, wire))
                 parts.append(self._part("send", sent, waited[-1], peer, size, wire))
+                seen = self._part("receive", sent, here, peer, size, wire)
+                parts.append(seen[seen["step"] % WATCH_EVERY == 0])
                 before = here
         parts.append(self._part("mix", waited[-1] + coded, end - 100_000))
         parts.append(self._part("update", end - 100_000, end))
@@ -261,5 +268,6 @@ class _Cell:
                 sampler.rows += [(now, "port", name, key, v) for key, v in zip(PORT_COUNTERS, of_port, strict=True)]
                 sampler.rows += [(now, "worker", name, key, v) for key, v in of_worker.items()]
             sampler.rows.append((now, "worker", names[number % self.n], "memory_own", 2e7))
-            sampler.rows += [(now, "host", "processors", "idle", 0.5), (now, "host", "box", "share", 0.2)]
+            sampler.rows += [(now, "host", "processors", "idle", 0.5), (now, "host", "processors", "stolen", 0.0)]
+            sampler.rows.append((now, "host", "box", "share", 0.2))
         return sampler

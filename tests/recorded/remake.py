@@ -45,7 +45,9 @@ def record(name: str) -> None:
 
 
 def up(place: str, *words: str) -> None:
-    code = subprocess.run([sys.executable, "-m", "testbed.cli", "up", *words], cwd=place, check=False).returncode
+    code = subprocess.run(
+        [sys.executable, "-m", "testbed.cli", "up", *words, "--no-report"], cwd=place, check=False
+    ).returncode
     if code not in FINE:
         sys.exit(f"testbed up {' '.join(words)} ended with {code}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -59,7 +60,9 @@ def test_times_and_their_ratio(tmp_path, capsys):
     show([recorded, other(tmp_path, 0.5)], as_json=False)
     told = capsys.readouterr().out
     assert "seed" in told
-    assert told.count(" 0.50 ") == 16  # five methods on four networks; one never gets there
+    reached = [one for one in recorded.results() if one["target"]["seconds"]]
+    assert 16 <= len(reached) < 20  # five methods on four networks; one never gets there
+    assert len(re.findall(r"0\.50  *[│┃]", told)) == len(reached)
     assert "time to 85 %, and accuracy at the end" in told
     assert "not reached, " in told
     show([recorded, recorded], as_json=False)

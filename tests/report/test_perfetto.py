@@ -102,7 +102,7 @@ def test_lanes_are_named_for_what_is_in_them(sweep: Run, tmp_path: Path) -> None
     assert set(kinds) == {"compute", "codec", "to w1", "from w1", "to w3", "from w3"}
     assert kinds["codec"] == {"compress", "decompress"}
     assert kinds["to w1"] == {"send"}
-    assert kinds["from w3"] == {"wait"}
+    assert kinds["from w3"] == {"wait", "receive"}
 
 
 def test_rates_of_links_add_up_to_the_bytes_they_carried(sweep: Run, tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_what_goes_wrong_in_drawing_is_told_and_costs_nothing_else(tmp_path, mon
 
     monkeypatch.setattr(broken, fails)
     run = make_run(tmp_path)
-    _report(run)
+    assert not _report(run), "which the exit code tells"
     told = capsys.readouterr().err
     assert "warning: no report was written: ZeroDivisionError: no room" in told
     assert f"testbed report {run.path}" in told
