@@ -9,6 +9,7 @@ import os
 import socket
 import stat
 import struct
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,6 +68,7 @@ class Nosy(DPSGD):
         super().step(peer, state)
         if (peer.rank, peer.step) == (CULPRIT, WHEN):
             Path("nosy.json").write_text(json.dumps(look_around()))
+            subprocess.Popen(["sleep", "600"], start_new_session=True)  # and leaves somebody behind
 
 
 def look_around() -> dict[str, object]:

@@ -69,6 +69,17 @@ def start_time(pid: int) -> int | None:
     return None if fields[0] in "ZX" else int(fields[19])
 
 
+def own_name() -> str:
+    """This process, told apart from whoever has its number later."""
+    return f"{os.getpid()}-{start_time(os.getpid())}"
+
+
+def alive(name: str) -> bool:
+    """Whether the process of that name (see own_name) still runs."""
+    pid, _, started = name.partition("-")
+    return pid.isdecimal() and str(start_time(int(pid))) == started
+
+
 def write_atomically(path: Path, text: str) -> None:
     part = path.with_suffix(".part")
     part.write_text(text)

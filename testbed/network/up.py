@@ -98,7 +98,7 @@ def _start(handle: Handle, changes: list[Change]) -> None:
 def status() -> None:
     """What is up, and what is left of what is not."""
     from testbed.network.view import show_networks
-    from testbed.runtime import engine
+    from testbed.runtime import engine, strays
 
     every = state.everything()
     show_networks(state.running(), [path.name for path, found in every if not (found and found.alive())])
@@ -107,6 +107,8 @@ def status() -> None:
             click.echo(f"{path.name} is being built")
     if engine.orphaned_folders():
         click.echo("containers of a run that was killed may be left: testbed down --all removes them")
+    for pid, words in strays.left_over().items():
+        click.echo(f"process {pid} ({words}) is left of a run that was killed: testbed down --all ends it")
 
 
 def down(name: str | None, *, everything: bool) -> None:
@@ -126,7 +128,7 @@ def down(name: str | None, *, everything: bool) -> None:
 
 def _end_all() -> None:
     """One that cannot be ended must not keep the others up."""
-    from testbed.runtime import engine, groups
+    from testbed.runtime import engine, groups, strays
 
     failed: list[TestbedError] = []
     for directory, found in state.everything():
@@ -135,7 +137,7 @@ def _end_all() -> None:
             click.echo(f"{directory.name} is down")
         except NetworkError as error:
             failed.append(error)
-    for remove in (groups.remove_leftovers, engine.remove_leftovers):
+    for remove in (strays.remove_leftovers, groups.remove_leftovers, engine.remove_leftovers):
         try:
             for name in remove():
                 click.echo(f"{name} is gone")

@@ -54,7 +54,7 @@ class DockerRuntime(Runtime):
         self._allowances: Sequence[Allowance] = ()
         self._deadline: float | None = None  # once a worker has failed: how long the others have to say what they know
         self._may_lose: Callable[[int, str], bool] | None = None
-        self._folder = state.base() / f"{engine.own_name()}{engine.FOLDER}"
+        self._folder = state.base() / f"{state.own_name()}{engine.FOLDER}"
         names = [worker.name for worker in place.network.workers]
         self._members = [Member(name, self._folder / name) for name in names]
         self._lent: Path | None = None  # the running cell's directory
@@ -105,7 +105,7 @@ class DockerRuntime(Runtime):
             hosts={worker.name: worker.address for worker in place.network.workers},
             run=place.run.name,
             network=place.network.name,
-            controller=engine.own_name(),
+            controller=state.own_name(),
         )
 
     def _launch(self, members: Sequence[Member]) -> None:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from testbed.checks import Finding
 from testbed.errors import MissingError
-from testbed.network.state import base, start_time
+from testbed.network.state import alive, base
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -198,17 +198,6 @@ def remove_folders() -> None:
 def orphaned_folders() -> list[Path]:
     """Of runs that were killed: each may have left containers."""
     return [folder for folder in base().glob(f"*{FOLDER}") if not alive(folder.name.removesuffix(FOLDER))]
-
-
-def own_name() -> str:
-    """This process, told apart from whoever has its number later."""
-    return f"{os.getpid()}-{start_time(os.getpid())}"
-
-
-def alive(name: str) -> bool:
-    """Whether the process of that name (see own_name) still runs."""
-    pid, _, started = name.partition("-")
-    return pid.isdecimal() and str(start_time(int(pid))) == started
 
 
 def _config(environment: Mapping[str, str]) -> Path:

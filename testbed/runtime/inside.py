@@ -20,7 +20,7 @@ from typing import Any
 import testbed
 from testbed.errors import TestbedError
 from testbed.network.wire import read_line, send_line
-from testbed.runtime import nursery
+from testbed.runtime import nursery, strays
 from testbed.worker.job import Job
 
 
@@ -28,6 +28,7 @@ def main() -> None:
     """Argument: the path of the controller's socket."""
     control = socket.socket(socket.AF_UNIX)
     control.connect(sys.argv[1])
+    strays.inherit()
     _end_with(control)
     nursery.import_everything()
     send_line(control, {"ready": identity()})
@@ -80,6 +81,8 @@ def _run(control: socket.socket, request: dict[str, Any]) -> dict[str, Any]:
     except TestbedError as error:
         lost = {"peer": error.peer, "step": error.step} if isinstance(error, PeerLostError) else None
         return {**nursery.told(error), "died": died, "lost": lost}
+    finally:
+        strays.end_inherited()
     return {"error": None}
 
 

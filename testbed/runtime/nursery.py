@@ -20,13 +20,14 @@ from testbed.errors import DivergedError, StorageError, TestbedError, TrainingEr
 from testbed.network import namespaces, state
 from testbed.network.handle import Handle
 from testbed.network.wire import read_line, send_line
-from testbed.runtime import groups
+from testbed.runtime import groups, strays
 from testbed.worker.job import Job
 
 
 def main() -> None:
     """Argument: the descriptor of the controller's socket."""
     namespaces.die_with_parent()
+    strays.inherit()
     control = socket.socket(fileno=int(sys.argv[1]))
     rootless = os.geteuid() != 0
     if not rootless:
@@ -98,6 +99,8 @@ def _run_cell(control: socket.socket, handle: Handle, request: dict[str, Any]) -
         crew.results()
     except TestbedError as error:
         return told(error)
+    finally:
+        strays.end_inherited()
     return {"error": None}
 
 

@@ -17,7 +17,9 @@ from typing import Any
 
 from testbed.errors import TrainingError
 from testbed.network.handle import Handle
+from testbed.network.processes import descendants
 from testbed.network.wire import send_line
+from testbed.runtime import strays
 from testbed.runtime.base import Allowance, Outcome, Runtime, out_of_memory
 from testbed.runtime.groups import Groups
 from testbed.worker.job import Job
@@ -51,7 +53,7 @@ class ProcessRuntime(Runtime):
                 stdout=output,
                 stderr=output,
                 pass_fds=[theirs.fileno()],
-                env={**os.environ, **ONE_THREAD},
+                env={**os.environ, **ONE_THREAD, **strays.marked()},
                 start_new_session=True,  # Ctrl-C is for the controller, which ends us in order
             )
         self._ready = False
@@ -127,8 +129,10 @@ class ProcessRuntime(Runtime):
                 signal.pidfd_send_signal(end, number)
 
     def close(self) -> None:
+        started = descendants(self._process.pid)
         self._process.kill()  # the kernel then kills its workers
         self._process.wait()
+        strays.end(started)  # and what these have started
         self._control.close()
         self._forget()
 
@@ -155,15 +159,23 @@ class ProcessRuntime(Runtime):
             except OSError:
                 data = b""
             if not data:
-                self._process.kill()
-                self._process.wait()
+                killed = " (it was killed)" if self._end() == -signal.SIGKILL else ""
                 words = self._log.read_text(errors="replace").strip().splitlines()[-3:]
                 text = "".join(f"\n  {line}" for line in words)
-                raise TrainingError(f"the process that forks the workers ended{text}")
+                raise TrainingError(f"the process that forks the workers ended{killed}{text}")
             self._unread += data
         line, _, self._unread = self._unread.partition(b"\n")
         answer: dict[str, Any] = json.loads(line)
         return answer
+
+    def _end(self) -> int:
+        """It has closed its end of the socket; the code with which it ended by itself."""
+        try:
+            return self._process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+            return 0
 
 
 def _descriptor(pid: int) -> int | None:

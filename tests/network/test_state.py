@@ -357,3 +357,10 @@ def test_a_state_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
 def test_a_state_survives_json() -> None:
     made = State("net", 1, 2, "host", "6.1", True, "/x", ready=False)
     assert State(**json.loads(json.dumps(asdict(made)))) == made
+
+
+def test_a_process_is_not_taken_for_one_that_had_its_number_before() -> None:
+    own = state.own_name()
+    assert state.alive(own)
+    assert not state.alive(f"{os.getpid()}-1")
+    assert not state.alive("4194304999-1")

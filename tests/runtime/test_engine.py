@@ -110,13 +110,6 @@ def test_an_image_with_another_testbed_is_refused() -> None:
         check_same("mine", ours, {"version": "1.2", "source": "abd"})
 
 
-def test_a_process_is_not_taken_for_one_that_had_its_number_before() -> None:
-    own = engines.own_name()
-    assert engines.alive(own)
-    assert not engines.alive(f"{os.getpid()}-1")
-    assert not engines.alive("4194304999-1")
-
-
 @pytest.mark.docker
 def test_a_running_engine_is_found_and_shown(engine: DockerClient) -> None:
     found = engines.finding()

@@ -1,0 +1,77 @@
+"""Processes that workers started and that outlive them: whoever forked the workers inherits and ends them; what a run
+that was killed has left is found by the mark in its environment. The nursery and `testbed down --all` call it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from testbed.network.processes import descendants
+from testbed.network.state import alive, own_name
+
+MARK = "TESTBED_CONTROLLER"  # in the environment of all that a run starts: whose it is
+PR_SET_CHILD_SUBREAPER = 36
+END_SECONDS = 5.0  # for the kernel to take a killed process apart
+
+
+def marked() -> dict[str, str]:
+    """What to add to the environment of a process whose children may outlive it."""
+    return {MARK: own_name()}
+
+
+def inherit() -> None:
+    """From now on the calling process is the parent of all its descendants whose own parents end."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_inherited() -> None:
+    """End every descendant, again and again: their children become ours as they end. Nobody else waits for one."""
+    while found := descendants(os.getpid()):
+        for pid in found:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            os.waitpid(-1, 0)
+
+
+def end(pids: Iterable[int]) -> list[int]:
+    """End these; those that were there."""
+    ends = {}
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            ends[pid] = os.pidfd_open(pid)
+    for descriptor in ends.values():
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    for descriptor in ends.values():
+        waiting = select.poll()
+        waiting.register(descriptor, select.POLLIN)
+        waiting.poll(1000 * END_SECONDS)
+        os.close(descriptor)
+    return list(ends)
+
+
+def left_over() -> dict[int, str]:
+    """By process id, what it is: of runs whose controller is gone."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal() or int(entry.name) == os.getpid():
+            continue
+        with suppress(OSError):
+            variables = (entry / "environ").read_bytes().split(b"\0")
+            whose = next((one for one in variables if one.startswith(MARK.encode() + b"=")), None)
+            if whose and not alive(whose.decode(errors="replace").partition("=")[2]):
+                words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+                found[int(entry.name)] = words[:60]
+    return found
+
+
+def remove_leftovers() -> list[str]:
+    """End what workers of runs that were killed had started."""
+    found = left_over()
+    return [f"process {pid} ({found[pid]})" for pid in end(found)]
