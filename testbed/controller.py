@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from testbed import losses
+from testbed import interrupts, losses
 from testbed.errors import StorageError, TrainingError
 from testbed.faults import Director
 from testbed.jobs import allowances, jobs, own_code, rejoinable, survives
@@ -300,6 +300,7 @@ class Controller:
         names = [worker.name for worker in self.plan.points[cell.point].network.workers]
         steps, next_sample = self.plan.variants[cell.variant].training.steps, 0.0
         while True:
+            interrupts.check()
             pause = director.follow()
             if time.monotonic() >= next_sample and director.quiet_for(SAMPLING_SECONDS):
                 next_sample = time.monotonic() + SAMPLE_SECONDS

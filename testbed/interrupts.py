@@ -16,6 +16,9 @@ SWALLOWING = ("<frozen importlib._bootstrap>", "/pydantic/")  # whose frames los
 WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "the terminal went away"}
 
 
+_raised: list[int] = []  # signals that were passed on as exceptions, in the block that is interruptible now
+
+
 class Interrupted(BaseException):
     """Somebody wants the run to end. No Exception: nothing that handles failures shall handle this."""
 
@@ -29,6 +32,7 @@ class Interrupted(BaseException):
 def interruptible() -> Iterator[None]:
     """Inside, these signals raise Interrupted in the main thread. One that is ignored (nohup) stays ignored."""
     before: dict[signal.Signals, Any] = {}
+    _raised.clear()
     for number in SIGNALS:
         handler = signal.getsignal(number)
         if handler is not signal.SIG_IGN:
@@ -47,6 +51,12 @@ def interruptible() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def check() -> None:
+    """For loops that go on for long: somewhere out of sight the exception may have been taken for another failure."""
+    if _raised:
+        raise Interrupted(_raised[0])
+
+
 def ignore() -> None:
     """From now on: the last words are being said."""
     for number in SIGNALS:
@@ -62,6 +72,7 @@ def patient() -> None:
 
 def _raise(number: int, frame: FrameType | None) -> None:
     if not _put_off(number, frame):
+        _raised.append(number)
         raise Interrupted(number)
 
 

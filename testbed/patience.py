@@ -10,6 +10,7 @@ from functools import cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from testbed.errors import ScenarioError
 from testbed.network import traces
 from testbed.network.shape import Shape
 from testbed.plan import LinkPlan, NetworkPlan, TraceFile
@@ -65,6 +66,8 @@ def model_bytes(task: Any) -> int:
 
 @cache
 def _model_bytes(task: str) -> int:
+    import torch
+
     from testbed.tasks.bare import build
     from testbed.tasks.consensus import Consensus
     from testbed.tasks.quadratic import Quadratic
@@ -73,7 +76,11 @@ def _model_bytes(task: str) -> int:
     spec = resolve(json.loads(task))
     if isinstance(spec.model, Quadratic | Consensus):
         return 4 * prod(spec.model.shape)
-    return 4 * sum(parameter.numel() for parameter in build(spec).parameters())
+    try:
+        with torch.device("meta"):  # shapes alone
+            return 4 * sum(parameter.numel() for parameter in build(spec).parameters())
+    except RuntimeError as error:
+        raise ScenarioError(f"the model cannot be built: {str(error).splitlines()[0]}") from error
 
 
 def _outage(event: Event, events: Sequence[Event]) -> float:

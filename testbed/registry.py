@@ -94,7 +94,7 @@ class Registry(Generic[T]):
     def _plugin(self, entry: EntryPoint) -> type[T]:
         try:
             kind = entry.load()
-        except Exception as error:  # a plug-in may fail in any way; the user must learn which one did
+        except (Exception, SystemExit) as error:  # a plug-in may fail in any way; the user must learn which one did
             raise ScenarioError(f"{self.word} {entry.name}: {entry.value} cannot be loaded: {error}") from error
         return self._checked(kind, entry.value)
 
@@ -107,7 +107,7 @@ class Registry(Generic[T]):
             raise ScenarioError(f"{self.word} {name}: there is no file {' or '.join(map(str, places))}")
         try:
             module = importlib.import_module(where) if found is None else _load(found.resolve())
-        except Exception as error:  # someone else's module may fail in any way
+        except (Exception, SystemExit) as error:  # someone else's module may fail in any way
             place = "" if found is None else _line_in(found.resolve(), error)
             raise ScenarioError(
                 f"{self.word} {name}: {where}{place} cannot be imported: {type(error).__name__}: {error}"
@@ -154,7 +154,7 @@ def _place(thing: Any) -> str:
         return str(thing.__module__)
 
 
-def _line_in(file: Path, error: Exception) -> str:
+def _line_in(file: Path, error: BaseException) -> str:
     """ ":12": where in that file an error came up; nothing where it tells itself."""
     lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(file)]
     return f":{lines[-1]}" if lines else ""

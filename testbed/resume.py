@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from testbed.errors import ScenarioError
+from testbed.errors import ScenarioError, StorageError
 from testbed.plan import Cell, Plan
 from testbed.results.rundir import RunDirectory
 from testbed.results.status import status
@@ -29,9 +30,16 @@ def remember(run: RunDirectory, scenario: Scenario, made: Plan) -> None:
 
 
 def incomplete(plan: Plan, run: RunDirectory) -> list[Cell]:
-    """The cells that have no result, or failed. One that diverged would diverge again."""
-    none = {"error": "it has none"}
-    return [cell for cell in plan.cells if status(run.read_json(f"cells/{cell.id}/result.json", none)) == "failed"]
+    """The cells that have no result that can be read, or failed. One that diverged would diverge again."""
+
+    def result(cell: Cell) -> Mapping[str, Any]:
+        with suppress(StorageError):  # it was damaged: what counts is that it is not there
+            found = run.read_json(f"cells/{cell.id}/result.json")
+            if isinstance(found, dict) and "error" in found:
+                return found
+        return {"error": "it has none"}
+
+    return [cell for cell in plan.cells if status(result(cell)) == "failed"]
 
 
 def describe_cells(plan: Plan) -> list[dict[str, Any]]:

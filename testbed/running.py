@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from testbed.errors import MissingError, ScenarioError, TestbedError
+from testbed.errors import MissingError, ScenarioError, StorageError, TestbedError
 from testbed.interrupts import Interrupted, interruptible
 
 if TYPE_CHECKING:
@@ -75,11 +76,18 @@ def _up(request: Request, held: ExitStack) -> int:
         held.enter_context(run.locked())
         remember(run, scenario, made)
     try:
-        _run(made, run, chosen, request)
-    except (Interrupted, TestbedError) as error:
-        error.hint = "; ".join(filter(None, [error.hint, _how_to_go_on(made, run)]))
+        reported = _run(made, run, chosen, request)
+    except BrokenPipeError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains of it once more
+        hint = _how_to_go_on(made, run)
+        raise StorageError("nobody reads the output any more, so the run was ended", hint=hint) from error
+    except Interrupted as stop:
+        stop.hint = _how_to_go_on(made, run) or f"all cells are done; testbed report {run.path} writes the report"
         raise
-    return _exit_code(run)
+    except TestbedError as error:
+        error.hint = "; ".join(filter(None, [error.hint, _how_to_go_on(made, run)])) or None
+        raise
+    return _exit_code(run) or (0 if reported else StorageError.exit_code)
 
 
 def _resumed(request: Request) -> RunDirectory | None:
@@ -138,10 +146,22 @@ def _check_machine(made: Plan, request: Request) -> None:
             task = spec.resolve(scenario.task.spec)
             if task.data is not None and scenario.compute.emulated is None:
                 store.load(datasets.find(task.data))
+            _check_memory(scenario, made)
         except (ScenarioError, MissingError) as error:
             raise type(error)(f"{scenario.where('task')}: {error}", hint=error.hint) from error
     if others := [one.name for one in state.running()]:
         click.echo(f"note: {', '.join(others)} is up, too: what both do at once disturbs the measurements", err=True)
+
+
+def _check_memory(scenario: Scenario, made: Plan) -> None:
+    """Whether the models alone, with a gradient each, fit into this machine."""
+    from testbed.patience import model_bytes
+
+    each, workers = model_bytes(scenario.task.spec), max(len(point.network.workers) for point in made.points)
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if 2 * each * workers > there:
+        words = f"{workers} workers with a model of {each / 1e9:.1f} GB and its gradient do not fit into this machine"
+        raise MissingError(words, hint=f"it has {there / 1e9:.0f} GB: train a smaller model, or fewer workers")
 
 
 def _missing(made: Plan, run: RunDirectory, chosen: Sequence[Cell]) -> list[Cell]:
@@ -152,7 +172,8 @@ def _missing(made: Plan, run: RunDirectory, chosen: Sequence[Cell]) -> list[Cell
     return [cell for cell in chosen if cell.id in missing]
 
 
-def _run(made: Plan, run: RunDirectory, cells: Sequence[Cell], request: Request) -> None:
+def _run(made: Plan, run: RunDirectory, cells: Sequence[Cell], request: Request) -> bool:
+    """Whether the report was written, if it was asked for."""
     from testbed.controller import Controller, Options
     from testbed.live import LiveView, PlainView
     from testbed.report.setup import show_answer
@@ -175,34 +196,39 @@ def _run(made: Plan, run: RunDirectory, cells: Sequence[Cell], request: Request)
         view.close()
     show_comparison(compare(list(run.results())))
     show_answer(run)
-    if request.reporting:
-        _report(run)
+    reported = _report(run) if request.reporting else True
     click.echo(f"everything is in {run.path}")
     if controller.kept:
         click.echo(
             f"the network {controller.kept} is still up: testbed shell --name {controller.kept}; "
             f"testbed down {controller.kept} ends it"
         )
+    return reported
 
 
-def _report(run: RunDirectory) -> None:
-    """The run is complete without it: what goes wrong here is only told."""
+def _report(run: RunDirectory) -> bool:
+    """The run is complete without it: what goes wrong here is told, and seen in the exit code."""
     try:
         from testbed.report.write import write
 
         file = write(run, lambda text: click.echo(f"note: {text}", err=True))
         click.echo(f"report: {file}")
+        return True
     except Exception as error:  # noqa: BLE001  # drawing must never cost a run that has been computed
         click.secho(f"warning: no report was written: {type(error).__name__}: {error}", fg="yellow", err=True)
         click.echo(f"  → testbed report {run.path} tries again", err=True)
+        return False
 
 
 def _how_to_go_on(made: Plan, run: RunDirectory) -> str:
+    """Nothing where all cells are done."""
     from testbed.resume import incomplete
 
     done = len(made.cells) - len(incomplete(made, run))
+    if not (run.path / "scenario.yaml").exists():
+        return "its directory is gone: begin a new run"
     if done == len(made.cells):
-        return f"all cells are done; testbed report {run.path} writes the report"
+        return ""
     return f"{done} of {len(made.cells)} cells are done; testbed up --resume {run.path} runs the rest"
 
 

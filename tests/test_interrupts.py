@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from testbed.interrupts import SIGNALS, Interrupted, interruptible
+from testbed.interrupts import SIGNALS, Interrupted, check, interruptible
 from testbed.network.handle import uninterrupted
 
 
@@ -51,6 +51,22 @@ def test_failures_are_not_mistaken_for_it():
 
     with pytest.raises(Interrupted), interruptible():
         careless()
+
+
+def test_what_somebody_took_for_another_failure_comes_again_where_it_is_looked_for():
+    def greedy() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        except BaseException:  # noqa: BLE001  # what the test is about
+            check()
+
+    with interruptible():
+        check()
+    with pytest.raises(Interrupted) as raised, interruptible():
+        greedy()
+    assert raised.value.exit_code == 143
+    with interruptible():
+        check()
 
 
 def test_it_is_not_lost_where_python_drops_exceptions(capsys):

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed.errors import ScenarioError
 from testbed.jobs import jobs
 from testbed.patience import longest_outage, longest_step, model_bytes, patience
 from testbed.plan import plan
@@ -108,3 +109,8 @@ def test_jobs_carry_it_and_whether_losses_are_tolerated():
 )
 def test_the_size_of_a_model(task, count):
     assert model_bytes(task) == 4 * count
+
+
+def test_a_model_of_no_possible_size():
+    with pytest.raises(ScenarioError, match="the model cannot be built: Storage size"):
+        model_bytes({"model": "mlp", "hidden": [10**11, 10**9]})

@@ -8,7 +8,7 @@ import pytest
 from results import made
 from running import SCENARIO, Place, write
 
-from testbed.errors import MissingError, ScenarioError
+from testbed.errors import MissingError, ScenarioError, StorageError
 from testbed.plan import plan
 from testbed.results.rundir import RunDirectory
 from testbed.resume import remember
@@ -57,6 +57,26 @@ def test_a_training_that_diverged_is_a_result_and_not_run_again(tmp_path, monkey
     run.write_json(f"cells/{second}/result.json", made.failed())
     assert up(Request(None, resume=run.path)) == 5
     assert [cell.id for cell in ran] == [second]
+
+
+def test_a_result_that_was_damaged_is_made_again(tmp_path, monkeypatch):
+    ran = []
+    monkeypatch.setattr("testbed.controller.Controller.run", lambda _, cells: ran.extend(cells))
+    run = RunDirectory(old_run(tmp_path, write(tmp_path)))
+    cells = [cell["id"] for cell in run.read_json("cells.json")]
+    for cell, text in zip(cells, ('{"error": nul', "[]"), strict=True):
+        run.cell(cell).mkdir()
+        run.write_text(f"cells/{cell}/result.json", text)
+    with pytest.raises(StorageError, match=r"result\.json"):  # as nothing was made here, after all
+        up(Request(None, resume=run.path))
+    assert [cell.id for cell in ran] == cells
+
+
+def test_models_that_do_not_fit_are_refused_before_anything_starts(tmp_path):
+    file = write(tmp_path, task="{model: {mlp: {hidden: [1000000, 1000000]}}}")
+    with pytest.raises(MissingError, match=r"small.yaml:\d: 3 workers with a model of .* do not fit into this machine"):
+        up(Request(file))
+    assert not (tmp_path / "runs").exists()
 
 
 def test_no_scenario_at_all(tmp_path):

@@ -31,6 +31,7 @@ from testbed.network.processes import cpu_seconds, descendants
 ANSWER_SECONDS = 30.0
 WAKE_SECONDS = 0.1  # of silence, after which the guest may have missed that there is something to read
 BATCH = 2000  # requests, whose answer comes within that time even from a large network
+CHILD_KILLED = "unshare: sigprocmask"  # what unshare says when it cannot die of what its child died of
 ENDING_SECONDS = 0.5  # between what it says last and the end of its process
 INLINE_BYTES = 2000  # longer requests go through a file: the guest's console is slow, and takes no line beyond 4096
 PORT_BUFFER = 4 << 20  # bytes
@@ -162,13 +163,15 @@ class Box(ABC):
 
     def last_words(self) -> str:
         """What it said before it ended, for an error message; or that it had no time to say anything."""
+        code = None
         with suppress(subprocess.TimeoutExpired):
-            if self.process.wait(ENDING_SECONDS) in (-signal.SIGKILL, 128 + signal.SIGKILL):
-                return ": it was killed, by somebody or for want of memory; the kernel's log may tell (dmesg)"
+            code = self.process.wait(ENDING_SECONDS)
         try:
             log = (self.directory / "box.log").read_text(errors="replace").splitlines()
         except FileNotFoundError:
             log = []
+        if code == -signal.SIGKILL or any(CHILD_KILLED in line for line in log):
+            return ": it was killed, by somebody or for want of memory; the kernel's log may tell (dmesg)"
         words = [line for line in [*self._noise, *log] if line][-5:]
         return "; its last words:\n  " + "\n  ".join(words) if words else ""
 

@@ -28,11 +28,14 @@ ANSWER_SECONDS = 60.0
 class Handle:
     """One network that is up."""
 
-    def __init__(self, running: state.State, lifeline: socket.socket | None = None) -> None:
+    def __init__(
+        self, running: state.State, lifeline: socket.socket | None = None, patience: float = ANSWER_SECONDS
+    ) -> None:
         self.state = running
         self._lifeline = lifeline
         self._control = socket.socket(socket.AF_UNIX)
-        self._control.settimeout(ANSWER_SECONDS)
+        self._patience = patience
+        self._control.settimeout(patience)
         try:
             self._control.connect(str(running.directory / "control"))
         except OSError as error:
@@ -58,14 +61,23 @@ class Handle:
             answer = read_line(self._control, descriptors)
         except TimeoutError as error:
             self._control.close()  # or the next request would read this one's answer
-            raise NetworkError(f"the keeper of {self.state.name} did not answer in {ANSWER_SECONDS:g} s") from error
+            raise NetworkError(f"the keeper of {self.state.name} did not answer in {self._patience:g} s") from error
         except OSError as error:
-            raise NetworkError(f"the keeper of {self.state.name} is gone: {error.strerror}") from error
+            raise self._gone() from error
         if answer is None:
-            raise NetworkError(f"the keeper of {self.state.name} is gone", hint=f"testbed down {self.state.name}")
+            raise self._gone()
         if "error" in answer:
             raise NetworkError(answer["error"])
         return answer["result"], descriptors
+
+    def _gone(self) -> NetworkError:
+        """It ends with the box, or by a signal; what it said before, it said for a reason."""
+        try:
+            words = (self.directory / "keeper.log").read_text(errors="replace").strip().splitlines()[-3:]
+        except OSError:
+            words = []
+        why = "; its last words:\n  " + "\n  ".join(words) if words else ": it was killed, or the box was"
+        return NetworkError(f"the keeper of {self.state.name} is gone{why}", hint="testbed down --all removes the rest")
 
     def set_link(self, link: str, ab: dict[str, Any], ba: dict[str, Any]) -> None:
         self.call("set_link", link=link, ab=ab, ba=ba)

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from testbed.errors import NetworkError
 from testbed.network.calibrate import Calibration, Probe, Way
 from testbed.network.handle import Handle
 from testbed.network.shaping import ideal_goodput
@@ -18,6 +19,7 @@ from testbed.results.verdict import Verdict
 STYLES = {"faithful": "green", "suspect": "yellow", "invalid": "bold red"}
 MOST_ROWS = 40
 MOST_REASONS = 8
+LOOK_SECONDS = 5.0  # to wait for a keeper that may be stuck
 
 
 def show_calibration(found: Calibration, mtu: int, console: Console | None = None) -> None:
@@ -87,8 +89,12 @@ def show_networks(networks: Sequence[State], leftovers: Sequence[str]) -> None:
     if not networks:
         console.print("no network is up")
     for state in networks:
-        handle = Handle(state)
-        plan, status, counters = handle.plan, handle.call("status"), handle.counters()
+        handle = Handle(state, patience=LOOK_SECONDS)
+        try:
+            plan, status, counters = handle.plan, handle.call("status"), handle.counters()
+        except NetworkError as error:
+            console.print(f"[yellow]{state.name}: {error}; testbed down {state.name} ends it[/]", highlight=False)
+            continue
         console.print(
             f"[bold]{state.name}[/]  {len(plan.workers)} workers, {len(plan.links)} links, "
             f"{_box(state)}, keeper {state.keeper}, congestion control {_congestion(status)}",

@@ -114,7 +114,9 @@ class RunDirectory:
     def results(self) -> Iterator[dict[str, Any]]:
         """The results of all complete cells, in the order of the plan."""
         for cell in self.read_json("cells.json", []):
-            result = self.read_json(f"cells/{cell['id']}/result.json")
+            result = self.read_json(name := f"cells/{cell['id']}/result.json")
+            if result is not None and not (isinstance(result, dict) and "verdict" in result and "error" in result):
+                raise StorageError(f"{self.path / name} is no result of a cell", hint="was it changed by hand?")
             if result is not None:
                 yield {**cell, **result}
 

@@ -35,11 +35,19 @@ def _positive(value: Duration) -> Duration:
     return value
 
 
+def _period(value: Duration) -> Duration:
+    if value < SHORTEST_PERIOD:
+        raise ValueError(f"must be at least {Duration(SHORTEST_PERIOD)}")
+    return value
+
+
+SHORTEST_PERIOD = 0.01  # seconds; a change of a link takes some milliseconds
 WHOLE = BeforeValidator(_whole)  # comes last, so that limits are the integer's own
 Natural = Annotated[int, Strict(), Field(ge=0), WHOLE]
 Positive = Annotated[int, Strict(), Field(ge=1), WHOLE]
 Number = Annotated[float, Strict()]
 Span = Annotated[Duration, AfterValidator(_positive)]
+Period = Annotated[Duration, AfterValidator(_period)]
 
 
 def suggestion(word: object, names: list[str]) -> str:

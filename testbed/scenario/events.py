@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema, core_schema
 
-from testbed.scenario.base import Model, Natural, Number, Span
+from testbed.scenario.base import Model, Natural, Number, Period, Span
 from testbed.scenario.links import LinkOptions, Node, Pair, check_ends, directions
 from testbed.scenario.units import Duration, shown
 
@@ -68,7 +68,7 @@ class RandomEvents(Model):
     kind: Literal["kill", "freeze", "slow", "down"] = Field(
         description="What happens: to a worker (kill, freeze, slow) or to a link (down)."
     )
-    every: Span = Field(description="Mean time between two of them, e.g. 60s.")
+    every: Period = Field(description="Mean time between two of them, e.g. 60s.")
     lasting: Span | None = Field(
         default=None,
         alias="for",
@@ -142,7 +142,7 @@ class _What(Model):
         alias="for",
         description="Undo it after this time; needed with `freeze`. Default: it stays (`flap`: 1s).",
     )
-    every: Span | None = Field(
+    every: Period | None = Field(
         default=None,
         description="Do it again and again, this long after the last beginning. Default: once (`flap`: 10s).",
     )

@@ -74,7 +74,7 @@ def _one_or_more(value: object) -> object:
 
 _Numbers = Annotated[tuple[Natural, ...], Field(min_length=1)]
 Gpus = Annotated[_Numbers, BeforeValidator(_one_or_more, json_schema_input_type=Natural | _Numbers)]
-Cpus = Annotated[Number, Field(gt=0)]
+Cpus = Annotated[Number, Field(ge=0.01)]  # the kernel takes no less
 
 
 class Workers(Model):
@@ -189,7 +189,8 @@ class Scenario(Model):
         default="stop",
         description="When a worker dies: stop this method's training (it counts as failed), or continue with the "
         "others where the method can: gossip methods can, all-reduce cannot. Choose continue to study faults. A "
-        "worker that is frozen for longer than the others wait (`patience`) counts as dead.",
+        "worker that an event freezes for longer than the others wait (`patience`) counts as dead; one that "
+        "hangs by itself ends the cell, which names it.",
     )
     sweep: dict[str, tuple[Any, ...]] = Field(
         default={},

@@ -16,6 +16,7 @@ from pydantic_core import CoreSchema, core_schema
 _NUMBER = r"\d+(?:\.\d+)?(?:[eE][+-]?\d{1,2})?"
 _TEXT = re.compile(rf"\s*({_NUMBER})\s*([^\d\s].*?)?\s*", re.ASCII)
 _LONGEST = 40  # characters; a quantity never needs more
+LONGEST_DURATION = Decimal(100 * 365 * 24 * 3600)  # seconds
 
 
 def split(text: str) -> tuple[Decimal, str] | None:
@@ -113,6 +114,8 @@ class Duration(Quantity, float):
         seconds = cls.scaled(value, "duration")
         if 0 < seconds < Decimal("1e-9"):
             raise ValueError(f"{shown(value)} is shorter than a nanosecond")
+        if seconds > LONGEST_DURATION:
+            raise ValueError(f"{shown(value)} is longer than a century")
         return cls(seconds)
 
     def __str__(self) -> str:

@@ -106,7 +106,7 @@ def _naming_the_line(path: Path) -> Iterator[None]:
     """An exception in the user's file becomes an error that names the line there."""
     try:
         yield
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
         if isinstance(error, SyntaxError) and error.filename == str(path):
             lines.append(error.lineno)

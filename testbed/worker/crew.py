@@ -191,9 +191,7 @@ def _hear(member: _Member[T]) -> str:
     except (EOFError, OSError):  # OSError: in the middle of its report
         member.process.join()
         how = _how(member.process.exitcode or 0)
-        member.error = TrainingError(
-            f"{member.name} {how}", hint="out of memory, or ended by somebody? The kernel's log may tell (dmesg)"
-        )
+        member.error = TrainingError(f"{member.name} {how}", hint=_hint(member.name, member.process.exitcode or 0))
         return how
     if succeeded:
         member.result = content
@@ -206,6 +204,13 @@ def _hear(member: _Member[T]) -> str:
 
 def _how(exit_code: int) -> str:
     return f"was killed by {signal.Signals(-exit_code).name}" if exit_code < 0 else f"ended with exit code {exit_code}"
+
+
+def _hint(name: str, exit_code: int) -> str:
+    """The kernel kills what has no memory left; everything else a worker does itself."""
+    if exit_code == -signal.SIGKILL:
+        return "out of memory, or ended by somebody? The kernel's log may tell (dmesg)"
+    return f"testbed logs RUN {name} shows what it said last"
 
 
 def _child(call: Callable[[], Any], name: str, reports: Connection, parent: int) -> None:

@@ -129,6 +129,7 @@ def test_a_method_of_ones_own(tmp_path, monkeypatch):
         ("def step(", "def stop(", ":7: Local does not define step"),
         ("@dataclass(frozen=True)", "", ":8: Local has options and is no dataclass; put @dataclass(frozen=True) above"),
         ('name = "local"', "name = 1 / 0", ":9 cannot be imported: ZeroDivisionError: division by zero"),
+        ('name = "local"', "raise SystemExit(0)", ":9 cannot be imported: SystemExit: 0"),
         ("def init(self, peer):", "def init(self, peer:", "SyntaxError: '(' was never closed"),
     ],
 )

@@ -49,8 +49,12 @@ def test_results_come_in_the_order_of_the_plan_with_what_the_cell_is(tmp_path):
     assert list(run.results()) == []
     for name in ("b", "a"):
         run.cell(name).mkdir()
-        run.write_json(f"cells/{name}/result.json", {"error": None, "value": name})
+        run.write_json(f"cells/{name}/result.json", {"error": None, "verdict": {}, "value": name})
     assert [(one["id"], one["method"], one["value"]) for one in run.results()] == [("a", "a", "a"), ("b", "b", "b")]
+    for damaged in ([], {"status": 5}):
+        run.write_json("cells/a/result.json", damaged)
+        with pytest.raises(StorageError, match=r"cells/a/result.json is no result of a cell"):
+            list(run.results())
 
 
 def test_json_is_whole_or_not_there(tmp_path):

@@ -74,7 +74,7 @@ def test_directions_of_links():
         ("{random: {kind: kill, every: 9s}, for: 5s}", "for does not go with random; write it inside random"),
         ("{random: {kind: kill, every: 9s}, every: 5s}", "write it inside random"),
         ("{random: {kind: kill}}", "network.events.0.random: every is missing: Mean time"),
-        ("{random: {every: 0, kind: kill}}", "random.every: must be longer than 0"),
+        ("{random: {every: 0, kind: kill}}", "random.every: must be at least 10ms"),
         ("{at: step 5, random: {kind: kill, every: 9s}}", "what repeats starts at a time, not at a step"),
         ("{at: step 5, kill: w0, every: 9s}", "what repeats starts at a time, not at a step"),
         ("{at: 5s, freeze: w0}", "for how long? Give for: 5s"),

@@ -80,6 +80,7 @@ def test_shares(text, share):
         (Duration, None, "nothing is not a duration"),
         (Duration, [5], "[5] is not a duration"),
         (Duration, "0.1ns", "shorter than a nanosecond"),
+        (Duration, "1e30s", "longer than a century"),
         (Duration, float("inf"), "inf is not a duration"),
         (Duration, float("nan"), "nan is not a duration"),
         (Duration, "1e999s", "unknown unit"),
