@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from testbed.errors import NetworkError
 from testbed.network import namespaces, state
 from testbed.network.handle import Handle
-from testbed.network.warden import adopt_orphans, move_in, stop_descendants
+from testbed.network.processes import adopt_orphans
+from testbed.network.warden import move_in, stop_descendants
 
 NOT_FOUND, NOT_RUNNABLE = 127, 126  # as shells have it
 

@@ -1,9 +1,19 @@
-"""Processes as the kernel's tables show them. The box finds its own, the warden those that it has to stop."""
+"""Processes as the kernel's tables show them. The box finds its own, the warden and the nursery
+those that they have to stop."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 from pathlib import Path
+
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def adopt_orphans() -> None:
+    """From now on what our descendants leave behind becomes our child, so that it can be found and ended."""
+    if ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError("this process cannot adopt orphans")
 
 
 def descendants(pid: int) -> list[int]:

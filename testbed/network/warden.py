@@ -7,7 +7,6 @@ the warden; when the asking process leaves, however it ends, or the network goes
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
 import os
 import select
@@ -20,11 +19,10 @@ from pathlib import Path
 from testbed.errors import NetworkError
 from testbed.network import namespaces
 from testbed.network.handle import Handle
-from testbed.network.processes import descendants
+from testbed.network.processes import adopt_orphans, descendants
 from testbed.network.wire import read_line, send_line
 
 CLONE_NEWUTS = 0x04000000
-PR_SET_CHILD_SUBREAPER = 36
 POLITE_SECONDS = 1.0  # between asking what is left to end and ending it
 PATIENCE_SECONDS = 5.0
 TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)  # meant for commands, not for the warden
@@ -184,12 +182,6 @@ def move_in(handle: Handle, namespace: int, name: str, hosts: Path) -> None:
     with contextlib.suppress(OSError):  # /sys would show the host's interfaces; some containers do not let us change it
         namespaces.mount("sysfs", "/sys", "sysfs")
     socket.sethostname(name)
-
-
-def adopt_orphans() -> None:
-    """From now on what our descendants leave behind becomes our child, so that it can be found and ended."""
-    if ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-        raise OSError("this process cannot adopt orphans")
 
 
 def stop_descendants() -> None:

@@ -19,6 +19,7 @@ from typing import Any
 
 import testbed
 from testbed.errors import TestbedError
+from testbed.network.processes import adopt_orphans
 from testbed.network.wire import read_line, send_line
 from testbed.runtime import nursery, strays
 from testbed.worker.job import Job
@@ -28,7 +29,7 @@ def main() -> None:
     """Argument: the path of the controller's socket."""
     control = socket.socket(socket.AF_UNIX)
     control.connect(sys.argv[1])
-    strays.inherit()
+    adopt_orphans()
     _end_with(control)
     nursery.import_everything()
     send_line(control, {"ready": identity()})
@@ -82,7 +83,7 @@ def _run(control: socket.socket, request: dict[str, Any]) -> dict[str, Any]:
         lost = {"peer": error.peer, "step": error.step} if isinstance(error, PeerLostError) else None
         return {**nursery.told(error), "died": died, "lost": lost}
     finally:
-        strays.end_inherited()
+        strays.end_adopted()
     return {"error": None}
 
 

@@ -19,6 +19,7 @@ from typing import Any
 from testbed.errors import DivergedError, StorageError, TestbedError, TrainingError
 from testbed.network import namespaces, state
 from testbed.network.handle import Handle
+from testbed.network.processes import adopt_orphans
 from testbed.network.wire import read_line, send_line
 from testbed.runtime import groups, strays
 from testbed.worker.job import Job
@@ -27,7 +28,7 @@ from testbed.worker.job import Job
 def main() -> None:
     """Argument: the descriptor of the controller's socket."""
     namespaces.die_with_parent()
-    strays.inherit()
+    adopt_orphans()
     control = socket.socket(fileno=int(sys.argv[1]))
     rootless = os.geteuid() != 0
     if not rootless:
@@ -100,7 +101,7 @@ def _run_cell(control: socket.socket, handle: Handle, request: dict[str, Any]) -
     except TestbedError as error:
         return told(error)
     finally:
-        strays.end_inherited()
+        strays.end_adopted()
     return {"error": None}
 
 

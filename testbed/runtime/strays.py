@@ -3,7 +3,6 @@ that was killed has left is found by the mark in its environment. The nursery an
 
 from __future__ import annotations
 
-import ctypes
 import os
 import select
 import signal
@@ -15,7 +14,6 @@ from testbed.network.processes import descendants
 from testbed.network.state import alive, own_name
 
 MARK = "TESTBED_CONTROLLER"  # in the environment of all that a run starts: whose it is
-PR_SET_CHILD_SUBREAPER = 36
 END_SECONDS = 5.0  # for the kernel to take a killed process apart
 
 
@@ -24,12 +22,7 @@ def marked() -> dict[str, str]:
     return {MARK: own_name()}
 
 
-def inherit() -> None:
-    """From now on the calling process is the parent of all its descendants whose own parents end."""
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def end_inherited() -> None:
+def end_adopted() -> None:
     """End every descendant, again and again: their children become ours as they end. Nobody else waits for one."""
     while found := descendants(os.getpid()):
         for pid in found:

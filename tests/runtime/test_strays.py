@@ -14,19 +14,19 @@ from testbed.runtime import strays
 DAEMON = "import os, time; os.fork() and os._exit(0); os.setsid(); time.sleep(600)"
 PARENT = f"""
 import os, subprocess, sys
-from testbed.network.processes import descendants
+from testbed.network.processes import adopt_orphans, descendants
 from testbed.runtime import strays
-strays.inherit()
+adopt_orphans()
 for _ in range(3):
     subprocess.run([sys.executable, "-c", {DAEMON!r}], check=True)
 before = len(descendants(os.getpid()))
-strays.end_inherited()
+strays.end_adopted()
 print(before, len(descendants(os.getpid())))
-strays.end_inherited()
+strays.end_adopted()
 """
 
 
-def test_children_of_those_that_have_ended_are_inherited_and_ended():
+def test_children_of_those_that_have_ended_are_adopted_and_ended():
     done = subprocess.run([sys.executable, "-c", PARENT], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split() == ["3", "0"]
 
