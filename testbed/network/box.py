@@ -19,13 +19,14 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import testbed
 from testbed.errors import NetworkError
 from testbed.network.agent import FIRST_NAMESPACE_FD, FIRST_PORT_INDEX, port_mac, port_name
-from testbed.network.namespaces import borrow, inside
+from testbed.network.namespaces import borrow, die_with_parent, inside
 from testbed.network.processes import cpu_seconds, descendants
 
 ANSWER_SECONDS = 30.0
@@ -62,7 +63,12 @@ class Box(ABC):
         ours, theirs = socket.socketpair()
         with (directory / "box.log").open("wb") as log, inside(namespace):
             self.process = subprocess.Popen(
-                self.command(), cwd=directory, stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=log
+                self.command(),
+                cwd=directory,
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=log,
+                preexec_fn=partial(die_with_parent, os.getpid()),  # at once: no moment in which it could be orphaned
             )
         theirs.close()
         self._stream = ours
@@ -207,7 +213,7 @@ class DelayBox(Box):
         # A process namespace of its own: the guest is several processes, and all end with the first.
         # No address randomisation: it would put up to a gigabyte of holes into the guest's memory map, whose
         # bookkeeping then takes most of the guest's memory (it panicked) and of its boot time.
-        wrapper = ["setpriv", "--pdeathsig", "KILL", "setarch", "--addr-no-randomize"]
+        wrapper = ["setarch", "--addr-no-randomize"]
         wrapper += ["unshare", "--pid", "--fork", "--kill-child=KILL", *_python(), str(HEARTBEAT)]
         kernel = shutil.which(GUEST_KERNEL) or GUEST_KERNEL
         memory = GUEST_MEGABYTES + int(MEGABYTES_PER_INTERFACE * self.interfaces)  # taken only as it is used

@@ -92,9 +92,10 @@ def own_user_namespace() -> None:
             file.write(text)
 
 
-def die_with_parent() -> None:
-    """Have the kernel kill this process when the thread that started it ends, however it ends."""
-    parent = os.getppid()
+def die_with_parent(parent: int | None = None) -> None:
+    """Have the kernel kill this process when the thread that started it ends, however it ends. `parent`: its process,
+    where it may have ended by now."""
+    parent = parent or os.getppid()
     _check(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
     if os.getppid() != parent:  # it ended before we asked
         os.kill(os.getpid(), signal.SIGKILL)

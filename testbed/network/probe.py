@@ -13,7 +13,7 @@ from testbed.network import namespaces
 from testbed.network.box import GUEST_KERNEL, GUEST_MODULES
 from testbed.network.netlink import Netlink
 
-GUEST_TOOLS = (GUEST_KERNEL, "setpriv", "setarch", "unshare")
+GUEST_TOOLS = (GUEST_KERNEL, "setarch", "unshare")
 INSTALL_GUEST = "apt-get install user-mode-linux (Debian, Ubuntu; no KVM and no image needed)"
 ALLOW_NAMESPACES = (
     "run it as root, or allow user namespaces: sysctl user.max_user_namespaces (not 0), "
