@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from analysis import curves, loss_vs_steps, reading
-from testbed.results.opened import Run
+from testbed.results.run import Run
+
+from . import curves, loss_vs_steps, reading
 
 
 def draw(run: Run, *, metric: str = "test_accuracy") -> Figure:

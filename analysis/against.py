@@ -11,9 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from analysis import reading, style
-from analysis.labels import MOST, End, at_ends, legend
-from testbed.results.opened import Run
+from testbed.results.run import Run
+
+from . import reading, style
+from .labels import MOST, End, at_ends, legend
 
 
 def swept(run: Run, *endings: str) -> str:
@@ -67,8 +68,8 @@ def draw(
         pairs = zip(others, setting, strict=True)
         style.title(one, " · ".join(f"{name} {reading.quantity(str(value))}" for name, value in pairs))
         scale.apply(one)
-        one.set_xlabel(words[0] if index + 2 >= len(axes) else "")
-        one.set_ylabel(words[1] if index % 2 == 0 else "")
+        one.set_xlabel(style.plain(words[0]) if index + 2 >= len(axes) else "")
+        one.set_ylabel(style.plain(words[1]) if index % 2 == 0 else "")
     if max(len(found) for _, found in ends) > MOST:
         legend(made, [(label, style.handle(looks[label])) for label in _present(values, looks)])
     else:
@@ -117,7 +118,7 @@ class Scale:
             style.log_ticks(axes.yaxis)
         axes.xaxis.set_major_locator(FixedLocator(list(self.places.values())))
         axes.xaxis.set_minor_locator(NullLocator())
-        axes.set_xticklabels([self.texts[value] for value in self.places])
+        axes.set_xticklabels([style.plain(self.texts[value]) for value in self.places])
         if self.falling and not axes.xaxis_inverted():
             axes.invert_xaxis()
 

@@ -29,7 +29,7 @@ TABLES = ("method_table", "exchange_table", "memory_table", "hyperparameters", "
 
 def module(name: str) -> ModuleType:
     """With `draw(run)` or `table(run)`."""
-    return import_module(f"analysis.{name}")
+    return import_module(f"testbed.analysis.{name}")
 
 
 def caption(name: str) -> str:

@@ -11,9 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from analysis import reading, style
-from analysis.labels import MOST, End, at_ends, legend
-from testbed.results.opened import Run
+from testbed.results.run import Run
+
+from . import reading, style
+from .labels import MOST, End, at_ends, legend
 
 WORDS = {
     "test_loss": "loss on held-out data",
@@ -83,7 +84,7 @@ def draw(run: Run, panels: Sequence[Panel], along: str, *, log_y: bool = False) 
             one.axhline(goal, color=style.INK, lw=0.7, ls=(0, (1, 2)), alpha=style.QUIET)
         words = FROM_THE_MEAN if reading.only_gossips(run) else WORDS.get(panel.metric, panel.metric)
         if index % 2 == 0 and words not in panel.title:
-            one.set_ylabel(words)
+            one.set_ylabel(style.plain(words))
     same = len({panel.metric for panel, _ in kept}) == 1
     if same:
         _same_limits(axes, log_x)

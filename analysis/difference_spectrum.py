@@ -9,9 +9,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from analysis import reading, style
-from analysis.labels import End, at_ends
-from testbed.results.opened import Run
+from testbed.results.run import Run
+
+from . import reading, style
+from .labels import End, at_ends
 
 MOST_LAYERS = 8
 HEADER = 16  # bytes before the numbers: time, bytes sent

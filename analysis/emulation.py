@@ -13,10 +13,11 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from analysis import reading, style
-from analysis.labels import legend
-from testbed.results.opened import Run
-from testbed.results.verdict import GOODPUT_RELATIVE, RTT_ABSOLUTE, RTT_RELATIVE
+from testbed.results.run import Run
+from testbed.verdict import GOODPUT_RELATIVE, RTT_ABSOLUTE, RTT_RELATIVE
+
+from . import reading, style
+from .labels import legend
 
 MOST_ROWS = 30
 Floats = NDArray[np.float64]
@@ -67,7 +68,7 @@ def draw(run: Run) -> Figure:
     second.axvspan(-GOODPUT_RELATIVE, GOODPUT_RELATIVE, color=style.INK, alpha=0.07, lw=0)
     second.xaxis.set_major_formatter("{x:+.1%}")
     texts = [reading.pretty(name) if by == "setting" else name.replace(">", " → ") for name in rows]
-    first.set_yticks([places[name] for name in rows], texts)
+    first.set_yticks([places[name] for name in rows], [style.plain(text) for text in texts])
     grades = [grade for grade in ("faithful", "suspect", "invalid") if (links["grade"] == grade).any()]
     legend(made, [(grade, _dot(grade)) for grade in grades])
     silent, unlimited = int(links["rtt_s"].isna().sum()), int(links["rate_off"].isna().sum())
@@ -76,7 +77,7 @@ def draw(run: Run) -> Figure:
         "grey: within these bounds a link is faithful; a point is one direction of one link",
         f"no round trip: {silent} of {len(links)} directions did not answer" if silent else "",
         f"no throughput: not limited or not measured in {unlimited} of {len(links)} directions" if unlimited else "",
-        f"and {len(left_out)} more: python -m analysis.emulation_table" if left_out else "",
+        f"and {len(left_out)} more: python -m testbed.analysis.emulation_table" if left_out else "",
     )
     return made
 

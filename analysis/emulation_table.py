@@ -1,11 +1,12 @@
-"""Every link as asked and as measured, with its verdict: the table behind analysis.emulation."""
+"""Every link as asked and as measured, with its verdict: the table behind testbed.analysis.emulation."""
 
 from __future__ import annotations
 
 import pandas as pd
 
-from analysis import emulation, reading
-from testbed.results.opened import Run
+from testbed.results.run import Run
+
+from . import emulation, reading
 
 
 def table(run: Run) -> pd.DataFrame:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from analysis import against, reading
-from analysis.step_time_vs_bandwidth import BANDWIDTH
-from testbed.results.opened import Run
+from testbed.results.run import Run
+
+from . import against, reading
+from .step_time_vs_bandwidth import BANDWIDTH
 
 
 def draw(run: Run) -> Figure:

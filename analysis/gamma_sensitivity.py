@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from analysis import options, outcome, reading
-from testbed.results.opened import Run
+from testbed.results.run import Run
+
+from . import options, outcome, reading
 
 
 def draw(run: Run) -> Figure:

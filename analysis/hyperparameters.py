@@ -8,9 +8,10 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import reading
-from testbed.results.opened import Run
+from testbed.results.run import Run
 from testbed.scenario.named import brief
+
+from . import reading
 
 SHARED = ("steps", "lr", "momentum", "nesterov", "weight_decay", "warmup", "schedule")
 
@@ -38,8 +39,7 @@ def table(run: Run) -> pd.DataFrame:
 def _of_task(run: Run) -> list[tuple[str, str, str]]:
     """Of the first setting's where a sweep changes it. Runs of older versions know only what was said."""
     said = run.data.get("task", {}) if _written(run, "task") else {}
-    cells = run.directory.read_json("cells.json", [])
-    whole = {**run.data.get("task", {}), **(cells[0].get("task", {}) if cells else {})}
+    whole = {**run.data.get("task", {}), **((run.planned[0].task or {}) if run.planned else {})}
     return [
         (name, brief(value), "scenario" if said.get(name) is not None else "default")
         for name, value in whole.items()
@@ -58,8 +58,10 @@ def _of_training(run: Run) -> list[tuple[str, str, str]]:
 
 def _written(run: Run, key: str) -> bool:
     """Whether somebody gave it. Runs of older versions do not know: yes."""
-    written = run.directory.read_json("origin.json", {}).get("written")
-    return written is None or any(one == key or one.startswith(f"{key}.") for one in written)
+    origin = run.directory.origin()
+    if origin is None or origin.written is None:
+        return True
+    return any(one == key or one.startswith(f"{key}.") for one in origin.written)
 
 
 def _options(run: Run, cell: str) -> tuple[Mapping[str, Any], dict[str, Any]]:
@@ -68,12 +70,12 @@ def _options(run: Run, cell: str) -> tuple[Mapping[str, Any], dict[str, Any]]:
 
     from testbed.methods.registry import METHODS
 
-    described = next(one for one in run.directory.read_json("cells.json", []) if one["id"] == cell)
-    if ":" in described["method"]:  # a user's own: reading a run does not run its code
-        return described["options"], {}
-    kind = METHODS.find(described["method"])
+    described = next(one for one in run.planned if one.id == cell)
+    if ":" in described.method:  # a user's own: reading a run does not run its code
+        return described.options, {}
+    kind = METHODS.find(described.method)
     defaults = {field.name: field.default for field in fields(kind) if field.default is not MISSING}
-    return described["options"], defaults
+    return described.options, defaults
 
 
 def _range(values: list[float]) -> str:

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 
-from analysis.style import INK, LINE, SMALL
+from .style import INK, LINE, SMALL, plain
 
 GAP = 1.0  # points between two names
 TO_THE_RIGHT = 6.0  # points from a line's end
@@ -41,7 +41,7 @@ def at_ends(made: Figure, ends: Sequence[tuple[Axes, Sequence[End]]]) -> None:
 
 def _note(axes: Axes, end: End) -> Annotation:
     return axes.annotate(
-        end.text,
+        plain(end.text),
         (end.x, end.y),
         xytext=(TO_THE_RIGHT, 0),
         textcoords="offset points",
@@ -117,7 +117,7 @@ def legend(made: Figure, handles: Sequence[tuple[str, Artist]]) -> None:
     made.set_figheight(made.get_figheight() + LINE * -(-len(handles) // count))  # not at the panels' cost
     made.legend(
         [handle for _, handle in handles],
-        [name for name, _ in handles],
+        [plain(name) for name, _ in handles],
         loc="outside upper left",
         ncols=count,
         fontsize=SMALL,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from analysis import accuracy_vs_megabytes, reading
-from testbed.results.opened import Run
+from testbed.results.run import Run
+
+from . import accuracy_vs_megabytes, reading
 
 
 def draw(run: Run) -> Figure:

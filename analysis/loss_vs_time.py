@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from analysis import curves, reading
-from testbed.results.opened import Run
+from testbed.results.run import Run
+
+from . import curves, reading
 
 
 def draw(run: Run, *, metric: str = "test_loss") -> Figure:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pandas as pd
 
-from analysis import reading
 from testbed.results.comparison import BASELINE
-from testbed.results.opened import Run
+from testbed.results.run import Run
+
+from . import reading
 
 NOISE = 0.5  # MB: a worker is looked at some times a second, and its allocator gives back what it likes
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import reading
 from testbed.results.comparison import BASELINE, compare
-from testbed.results.opened import Run
+from testbed.results.run import Run
+
+from . import reading
 
 
 def table(run: Run) -> pd.DataFrame:

@@ -10,12 +10,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from analysis import reading, style
-from analysis.labels import legend
-from testbed.network.shape import Shape
-from testbed.plan import LinkPlan, NetworkPlan
-from testbed.results.opened import Run
+from testbed.link.shape import PROPERTIES, SHARES, Shape
+from testbed.plan.model import LinkPlan, NetworkPlan
+from testbed.results.run import Run
 from testbed.scenario.units import Rate
+
+from . import reading, style
+from .labels import legend
 
 AROUND, OUTWARDS = 0.6, 1.16  # of the circle's radius
 WORDY = 16  # links; beyond, their values are left to width and colour
@@ -81,7 +82,9 @@ def _name_links(
     for link in network.links:
         x, y = (np.array(places[link.a]) + np.array(places[link.b])) / 2
         text = "\n".join(filter(None, (_words(link), measured.get(link.name, ""))))
-        words = axes.text(x, y, text, fontsize=style.SMALL - 0.6, color=style.INK, ha="center", va="center")
+        words = axes.text(
+            x, y, style.plain(text), fontsize=style.SMALL - 0.6, color=style.INK, ha="center", va="center"
+        )
         if hypot(x, y) > AROUND:
             words.set_position((x * OUTWARDS, y * OUTWARDS))
             words.set_horizontalalignment("center" if abs(x) < 0.1 else "left" if x > 0 else "right")
@@ -95,7 +98,7 @@ def _draw_nodes(axes: Axes, places: dict[str, tuple[float, float]], workers: set
         marker, size, text = ("o", 19.0, style.SMALL) if name in workers else ("s", 11.0, style.SMALL - 2)
         axes.plot([x], [y], marker=marker, ms=size, mfc=style.PAPER, mec=style.INK, mew=1.0, ls="", zorder=2)
         if name in workers or len(places) <= 40:
-            axes.text(x, y, name, ha="center", va="center", fontsize=text, color=style.INK, zorder=3)
+            axes.text(x, y, style.plain(name), ha="center", va="center", fontsize=text, color=style.INK, zorder=3)
 
 
 def _places(network: NetworkPlan) -> dict[str, tuple[float, float]]:
@@ -122,7 +125,11 @@ def _words(link: LinkPlan) -> str:
 
 def _shape(shape: Shape) -> str:
     rate = reading.quantity(str(Rate(shape.rate))) if shape.rate else "unlimited"
-    return ", ".join([_ms(shape.latency), rate, *([f"{100 * shape.loss:g}% lost"] if shape.loss else [])])
+    return ", ".join([_ms(shape.latency), rate, *_shares(shape)])
+
+
+def _shares(shape: Shape) -> list[str]:
+    return [f"{100 * share:g}% {PROPERTIES[name].label}" for name in SHARES if (share := getattr(shape, name))]
 
 
 def _ms(seconds: float) -> str:

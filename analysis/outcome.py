@@ -10,10 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator, PercentFormatter
 
-from analysis import reading, style
-from analysis.labels import End, at_ends
 from testbed.results.comparison import BASELINE
-from testbed.results.opened import Run
+from testbed.results.run import Run
+
+from . import reading, style
+from .labels import End, at_ends
 
 LEAST_SPAN = 0.1  # of an axis of accuracies: noise does not look like an effect
 METRICS = ("test_accuracy", "test_loss", "train_loss")
@@ -49,7 +50,7 @@ def draw(run: Run, rows: pd.DataFrame, x: str, words: str, *, falling: bool = Fa
         low, high = axes.get_ylim()
         middle, half = (low + high) / 2, max(high - low, LEAST_SPAN) / 2
         axes.set_ylim(middle - half, middle + half)
-    axes.set_xlabel(words)
+    axes.set_xlabel(style.plain(words))
     axes.set_ylabel(WORDS[metric])
     at_ends(made, [(axes, ends)])
     seeds = int(rows.groupby(["line", x])["seed"].count().max())

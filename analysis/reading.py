@@ -14,9 +14,11 @@ import click
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis import style
 from testbed.errors import ScenarioError, StorageError, TestbedError
-from testbed.results.opened import Run, open_run
+from testbed.output import say
+from testbed.results.run import Run, open_run
+
+from . import style
 
 TABLES = (".csv", ".md", ".tex", ".html", ".json")
 UNITS = {"us": "µs", "kb": "kB", "mb": "MB", "gb": "GB", "kbit": "kbit/s", "mbit": "Mbit/s", "gbit": "Gbit/s"}
@@ -111,8 +113,8 @@ def short(value: float) -> str:
 
 
 def command(make: Callable[..., Any], argv: Sequence[str] | None = None) -> None:
-    """`python -m analysis.NAME RUN [-o FILE]`; keyword-only arguments of `make` are options. Exit code 2 and one
-    sentence where the run lacks what is needed."""
+    """`python -m testbed.analysis.NAME RUN [-o FILE]`; keyword-only arguments of `make` are options. Exit code 2 and
+    one sentence where the run lacks what is needed."""
     module = sys.modules[make.__module__]
     options = [
         parameter
@@ -128,9 +130,13 @@ def command(make: Callable[..., Any], argv: Sequence[str] | None = None) -> None
         name = module.__spec__.name.rpartition(".")[2] if module.__spec__ else Path(str(module.__file__)).stem
         try:
             target = _checked(out, name, is_table)
-            _write(make(open_run(run), **given), target)
+            opened = open_run(run)
+            made = make(opened, **given)
+            for complaint in opened.damaged:
+                say(f"warning: {complaint}", err=True)
+            _write(made, target)
         except TestbedError as error:
-            click.echo(f"error: {error}" + (f"\n  → {error.hint}" if error.hint else ""), err=True)
+            say(f"error: {error}" + (f"\n  → {error.hint}" if error.hint else ""), err=True)
             sys.exit(error.exit_code)
 
     for option in options:
@@ -158,7 +164,7 @@ def _checked(out: Path | None, name: str, is_table: bool) -> Path | None:
 def _write(made: Figure | pd.DataFrame, target: Path | None) -> None:
     if target is None:
         assert isinstance(made, pd.DataFrame)
-        click.echo(made.to_string(index=False, na_rep="–"))
+        say(made.to_string(index=False, na_rep="–"))
         return
     try:
         if isinstance(made, Figure):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from analysis import against, reading
-from testbed.results.opened import Run
+from testbed.results.run import Run
+
+from . import against, reading
 
 BANDWIDTH = "bandwidth of a link: slower to the right"
 

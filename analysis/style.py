@@ -23,6 +23,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter
 
+from testbed.output import printable
+
 INK, PAPER = "#1b1c1d", "#fffefd"
 FAINT = 0.16  # opacity of grids
 QUIET = 0.65  # opacity of remarks
@@ -179,8 +181,14 @@ def log_ticks(axis: Axis) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
+def plain(text: str) -> str:
+    """Words of users as they are: Matplotlib would typeset what stands between two $, or fail to. Nor do control
+    characters belong in an SVG."""
+    return printable(text).replace("$", r"\$")
+
+
 def title(axes: Axes, text: str) -> None:
-    axes.set_title(text, loc="left", fontsize=SIZE, color=INK, pad=6)
+    axes.set_title(plain(text), loc="left", fontsize=SIZE, color=INK, pad=6)
 
 
 def remark(made: Figure, *texts: str) -> None:
@@ -189,7 +197,7 @@ def remark(made: Figure, *texts: str) -> None:
     said = [line for text in texts for line in wrap(text, letters)]
     if said:
         made.set_figheight(made.get_figheight() + LINE * len(said))
-        below = made.supxlabel("\n".join(said), fontsize=SMALL, color=INK, x=0.01, ha="left")
+        below = made.supxlabel(plain("\n".join(said)), fontsize=SMALL, color=INK, x=0.01, ha="left")
         below.set_alpha(QUIET)
 
 

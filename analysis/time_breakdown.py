@@ -10,9 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from analysis import reading, style
-from analysis.labels import legend
-from testbed.results.opened import Run
+from testbed.results.run import Run
+
+from . import reading, style
+from .labels import legend
 
 # Sending goes on beside all of these: what a worker spent on it is what it waited for.
 STACKED = ("data", "compute", "compress", "wait", "decompress", "mix", "update", "other")
@@ -102,7 +103,7 @@ def _bars(axes: Axes, rows: pd.DataFrame, parts: pd.DataFrame, methods: Sequence
             reading.short(left), (left, place), xytext=(4, 0), textcoords="offset points", va="center",
             fontsize=style.SMALL, color=style.INK,
         )  # fmt: skip
-    axes.set_yticks(range(len(methods)), list(reversed(methods)))
+    axes.set_yticks(range(len(methods)), [style.plain(method) for method in reversed(methods)])
     axes.tick_params(axis="y", length=0)
     axes.grid(False, axis="y")
     axes.set_ylim(-0.6, len(methods) - 0.4)

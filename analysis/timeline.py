@@ -8,9 +8,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from analysis import reading, style
-from analysis.labels import legend
-from testbed.results.opened import Run
+from testbed.results.run import Run
+
+from . import reading, style
+from .labels import legend
 
 MOST_WORKERS = 8
 MESSAGES = ("send", "receive")
@@ -43,7 +44,7 @@ def draw(run: Run, *, cell: str | None = None, first_step: int | None = None, st
             f"step {number}", (at, len(shown) - 0.45), xytext=(2, 0), textcoords="offset points",
             fontsize=style.SMALL, color=style.INK, alpha=style.QUIET,
         )  # fmt: skip
-    axes.set_yticks(range(len(shown)), [names[worker] for worker in reversed(shown)])
+    axes.set_yticks(range(len(shown)), [style.plain(names[worker]) for worker in reversed(shown)])
     axes.tick_params(axis="y", length=0)
     axes.grid(False, axis="y")
     axes.set_ylim(-0.55, len(shown) - 0.2)
@@ -71,7 +72,7 @@ def _quiet(spans: pd.DataFrame, steps: int) -> int:
 
 def _names(run: Run, cell: str, count: int) -> list[str]:
     """As the network calls them, where all of them were there to the end."""
-    found = list(run.raw[cell].get("payload", {}))
+    found = list(run.raw[cell].payload) if cell in run.raw else []
     return found if len(found) >= count else [f"w{rank}" for rank in range(count)]
 
 

@@ -12,11 +12,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from analysis import against, reading, style
-from testbed.report.answer import leaders
-from testbed.report.setup import setup
+from testbed.answer.inputs import setup
+from testbed.answer.sentence import leaders
 from testbed.results.comparison import BASELINE, compare
-from testbed.results.opened import Run
+from testbed.results.run import Run
+
+from . import against, reading, style
 
 ALL_REDUCES = (BASELINE, "ring", "ddp", "ef_sign")
 STRONGEST = 20.0  # times faster, and the colour is at its fullest
@@ -61,9 +62,9 @@ def draw(run: Run) -> Figure:
     for one, (over, words_over) in zip(axes, yardsticks, strict=True):
         style.title(one, f"times faster than {words_over}")
         _map(one, wins, rows, columns, looks, over)
-        one.set_xticks(range(len(columns)), [texts[value] for value in columns])
+        one.set_xticks(range(len(columns)), [style.plain(texts[value]) for value in columns])
         one.set_xlabel("bandwidth of a link")
-    axes[0].set_yticks(range(len(rows)), [texts[value] for value in rows])
+    axes[0].set_yticks(range(len(rows)), [style.plain(texts[value]) for value in rows])
     axes[0].set_ylabel("latency of a link")
     hatched = any(win.suspect for win in wins.values())
     missing = len(rows) * len(columns) - len(wins)
@@ -141,7 +142,7 @@ def _map(
             axes.add_patch(hatched)
         words = "–" if times is None else f"{times:.3g}×" if times < 100 else f"{times:.0f}×"
         name = f"{win.method} + {win.equals}" if win.equals else win.method
-        axes.text(x, y + 0.13, name, ha="center", va="center", fontsize=_fitting(name), color=style.INK)
+        axes.text(x, y + 0.13, style.plain(name), ha="center", va="center", fontsize=_fitting(name), color=style.INK)
         axes.text(x, y - 0.2, words, ha="center", va="center", fontsize=style.SIZE, color=style.INK, weight="bold")
 
 

@@ -14,10 +14,10 @@ import sys
 from pathlib import Path
 from textwrap import fill
 
-from analysis import catalogue, reading, style
-from testbed.report.setup import answer_of
-from testbed.results.opened import Run, open_run
-from testbed.results.rundir import RunDirectory
+from testbed.analysis import catalogue, reading, style
+from testbed.answer.inputs import answer_of
+from testbed.results.directory import RunDirectory
+from testbed.results.run import Run, open_run
 
 BLOCK = re.compile(r"<!-- (?P<name>[\w-]+): (?P<makers>[\w ]+) -->\n.*?<!-- end -->", re.DOTALL)
 

@@ -2,6 +2,7 @@
 
 import errno
 import os
+from typing import Self
 
 
 class TestbedError(Exception):
@@ -9,10 +10,17 @@ class TestbedError(Exception):
 
     exit_code = 1
     __test__ = False  # the name is not a test class
+    _named = False  # its message begins with the worker's name
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
         self.hint = hint
+
+    def said_by(self, worker: str) -> Self:
+        """The same, with the worker's name before its message, where that is not there yet."""
+        if not self._named:
+            self.args, self._named = (f"{worker}: {self}",), True
+        return self
 
 
 class StorageError(TestbedError):
@@ -36,6 +44,7 @@ class ScenarioError(TestbedError):
     """The scenario (or a file or argument it names) is wrong; nothing was started."""
 
     exit_code = 2
+    problems: tuple[str, ...] = ()  # where it is about several: each
 
 
 class MissingError(TestbedError):
@@ -63,3 +72,12 @@ class DivergedError(TrainingError):
         super().__init__(message, hint=hint)
         self.step = step
         self.worker = worker  # that saw it first; empty: not said yet
+
+
+class WorkerDiedError(TrainingError):
+    """A worker ended without a word. The others may be able to go on without it."""
+
+    def __init__(self, message: str, *, hint: str | None = None, worker: str = "", why: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.worker = worker
+        self.why = why  # "was killed by SIGKILL"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from testbed.errors import ScenarioError
 
 if TYPE_CHECKING:
-    from testbed.results.opened import Run
+    from testbed.results.run import Run
     from testbed.scenario.model import Scenario
 
 
@@ -35,7 +35,7 @@ def load(
 
 def open_run(path: str | Path) -> Run:
     """A run's directory as tables: `run.results`, `run.metrics`, `run.links`, `run.compare()`, …"""
-    from testbed.results.opened import open_run
+    from testbed.results.run import open_run
 
     return open_run(path)
 
@@ -53,12 +53,11 @@ def up(
 ) -> Run:
     """What `testbed up` does: build the network, run every cell, judge and compare; then the opened run. Cells that
     failed or were not faithful are in `run.verdicts`; TestbedError where the run could not be made."""
-    from testbed.results.rundir import RunDirectory
-    from testbed.running import Request
-    from testbed.running import up as bring_up
-    from testbed.runtime import choice
+    from testbed.commands.up import Request, run
+    from testbed.results.directory import RunDirectory
+    from testbed.runtime import registry
 
-    for what, given, known in (("runtime", runtime, choice.NAMES), ("box", box, ("auto", "host", "uml"))):
+    for what, given, known in (("runtime", runtime, registry.NAMES), ("box", box, ("auto", "host", "uml"))):
         if given is not None and given not in known:
             raise ScenarioError(f"there is no {what} {given!r}", hint=f"there are: {', '.join(known)}")
     only = (only,) if isinstance(only, str) else only
@@ -68,7 +67,7 @@ def up(
         None, out=path, box=box, runtime=runtime, only=tuple(only), calibrating=calibrating, scenario=loaded
     )
     try:
-        bring_up(request)
+        run(request)
     except BaseException:
         with suppress(OSError):  # it holds something: a run that can be resumed
             (path / "cells").rmdir()

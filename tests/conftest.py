@@ -6,6 +6,9 @@ Examples that Hypothesis makes up are the same in every run; HYPOTHESIS_PROFILE=
 
 import os
 import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -21,6 +24,14 @@ settings.register_profile("explore", max_examples=3000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 from engine import engine  # noqa: E402, F401  # a fixture, for all
+
+
+@pytest.fixture(scope="module")
+def own_state() -> Iterator[Path]:
+    """Where networks of tests keep their state: never where those of a user are, and in a short path, for sockets."""
+    with tempfile.TemporaryDirectory(prefix="tb") as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TESTBED_STATE", folder)
+        yield Path(folder)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

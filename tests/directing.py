@@ -1,16 +1,17 @@
-"""A director's surroundings, for test_director.py: a clock, workers and a network that only take notes."""
+"""A injector's surroundings, for test_director.py: a clock, workers and a network that only take notes."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 
-from testbed import faults
-from testbed.faults import Director
-from testbed.plan import NetworkPlan, plan
-from testbed.rejoins import Rejoin
+from testbed.plan.make import plan
+from testbed.plan.model import NetworkPlan
+from testbed.run import faults
+from testbed.run.faults import FaultInjector
+from testbed.run.rejoin_coordinator import Rejoin
 from testbed.scenario.load import loads
 from testbed.worker.progress import Where
 
@@ -37,10 +38,10 @@ class Clock:
 
 
 class Network:
-    """A keeper that makes changes exactly when they are due."""
+    """A daemon that makes changes exactly when they are due."""
 
     def __init__(self, clock: Clock, network: NetworkPlan) -> None:
-        self.clock = clock
+        self.clock, self.slow_motion = clock, network.slow_motion
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.links = {link.name: [asdict(link.ab), asdict(link.ba)] for link in network.links}
         self.partition: dict[str, list[str]] = {}
@@ -65,7 +66,7 @@ class Network:
         return self.done
 
     def pass_time(self) -> None:
-        while self.changes and self.changes[0][0] <= self.clock.now - self.zero:
+        while self.changes and self.changes[0][0] <= (self.clock.now - self.zero) / self.slow_motion:
             at, operation, arguments = self.changes.pop(0)
             getattr(self, operation)(**arguments)
             self.done.append([at, 0.001, arguments.get("link", operation), ""])
@@ -105,17 +106,23 @@ class Board:
 
 
 class Stage:
-    """A director and everything around it."""
+    """A injector and everything around it."""
 
     def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, events: str, *, tolerant: bool = False, rejoins: Any = None
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        events: str,
+        *,
+        tolerant: bool = False,
+        rejoins: Any = None,
+        slow_motion: float = 1.0,
     ) -> None:
         self.clock = Clock()
         monkeypatch.setattr(faults.time, "monotonic", self.clock.monotonic)
         scenario = loads(SCENARIO.format(events=events), "scenario.yaml")
-        self.plan = plan(scenario).network
+        self.plan = replace(plan(scenario).network, slow_motion=slow_motion)
         self.network, self.workers, self.board = Network(self.clock, self.plan), Workers(), Board(4)
-        self.director = Director(
+        self.injector = FaultInjector(
             scenario,
             self.plan,
             self.network,
@@ -130,14 +137,14 @@ class Stage:
         self.board.start_ns = round((self.clock.now + in_seconds) * 1e9)
         self.start = self.clock.now + in_seconds
         self.board.steps = [0, 0, 0, 0]
-        self.director.follow()
+        self.injector.follow()
 
     def go_to(self, seconds: float, step: int | None = None) -> None:
-        """As the controller does: ask when the director wants to be asked."""
+        """As the controller does: ask when the injector wants to be asked."""
         if step is not None:
             self.board.steps = [step] * 4
         while True:
-            pause = self.director.follow()
+            pause = self.injector.follow()
             left = self.start + seconds - self.clock.now
             if left <= 0:
                 return
@@ -145,7 +152,7 @@ class Stage:
             self.network.pass_time()
 
     def told(self) -> list[tuple[str, float | str, float]]:
-        return [(f"{row['subject']} {row['what']}", row["due"], row["at"]) for row in self.director.record]
+        return [(f"{row.subject} {row.what}", row.due, row.at) for row in self.injector.record]
 
 
 class Returns:

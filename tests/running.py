@@ -39,7 +39,16 @@ def write(folder: Path, text: str = SCENARIO, name: str = "small.yaml", **values
 
 def assert_ran(done: subprocess.CompletedProcess[str]) -> None:
     """Every cell ended well; the verdict may be what it is on a busy machine (exit code 6)."""
-    assert done.returncode in (0, 6), done.stderr
+    assert done.returncode in (0, 6), done.stdout[-3000:] + done.stderr
+
+
+def assert_told_that_the_disk_is_full(done: subprocess.CompletedProcess[str]) -> None:
+    """In a line, with a hint at most."""
+    assert done.returncode == 1, done.stderr
+    said = [line for line in done.stderr.splitlines() if not line.startswith("note: ")]
+    assert "No space left on device" in said[0]
+    assert "Traceback" not in done.stderr
+    assert len(said) <= 2
 
 
 class Place:
@@ -131,10 +140,10 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def nursery_of(process: subprocess.Popen[str]) -> int | None:
+def forkserver_of(process: subprocess.Popen[str]) -> int | None:
     for child in children(process.pid):
         try:
-            if "testbed.runtime.nursery" in Path(f"/proc/{child}/cmdline").read_text():
+            if "testbed.runtime.forkserver" in Path(f"/proc/{child}/cmdline").read_text():
                 return child
         except OSError:
             continue
@@ -143,8 +152,16 @@ def nursery_of(process: subprocess.Popen[str]) -> int | None:
 
 def workers_of(process: subprocess.Popen[str]) -> list[int]:
     """Process ids in the order of ranks, once there are some."""
-    nursery = nursery_of(process)
-    return children(nursery) if nursery else []
+    forkserver = forkserver_of(process)
+    return [child for child in children(forkserver) if _is_worker(child)] if forkserver else []
+
+
+def _is_worker(pid: int) -> bool:
+    """Forked by the fork server; what else it starts are the first processes of their namespaces."""
+    try:
+        return "testbed.runtime.forkserver" in Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:  # it has just ended
+        return False
 
 
 def losses(cell: Path) -> dict[int, list[float]]:

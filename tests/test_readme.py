@@ -8,10 +8,10 @@ from pathlib import Path
 
 from testbed import compressors, methods
 from testbed.bench.compressors import resnet20
+from testbed.commands.schema import SCHEMA, properties
 from testbed.compressors.registry import example
 from testbed.scenario.load import as_data, loads
 from testbed.scenario.model import Scenario
-from testbed.scenario.reference import SCHEMA, properties
 
 README = Path(__file__).parents[1] / "README.md"
 DEFAULTS = as_data(loads("workers: 4\nmethods: [dpsgd]"))

@@ -10,16 +10,19 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from testbed.jobs import WATCH_EVERY
+from testbed.link.netem import ideal_goodput
 from testbed.network.calibrate import Calibration, choose_probes
-from testbed.network.shaping import ideal_goodput
-from testbed.plan import Cell, NetworkPlan, Plan, plan
+from testbed.plan.make import plan
+from testbed.plan.model import Cell, NetworkPlan, Plan
+from testbed.results.cell import Pacing, Payload, Target
 from testbed.results.digest import digest
-from testbed.results.rundir import RunDirectory, environment
-from testbed.results.sampler import LINK_COUNTERS, PORT_COUNTERS, Sampler
-from testbed.results.verdict import Verdict
-from testbed.resume import remember
+from testbed.results.directory import RunDirectory, environment
+from testbed.results.surroundings import MeasuredNetwork
+from testbed.run.jobs import WATCH_EVERY
+from testbed.run.resume import remember
+from testbed.run.sampler import LINK_COUNTERS, PORT_COUNTERS, Sampler
 from testbed.scenario.load import loads
+from testbed.verdict import Verdict
 from testbed.worker.edges import HEADER
 from testbed.worker.result import JobResult, write_tables
 from testbed.worker.snapshots import AVERAGE, Metric
@@ -69,7 +72,7 @@ def make(
 
 def _box() -> dict[str, object]:
     settings = {"box": "host", "box_reason": "nothing was built", "box_kernel": "6.1", "runtime": "process"}
-    return {**settings, "network_settings": {}, "gso_segments": {}, "resumes": None, "gpus": {}}
+    return {**settings, "network_settings": {}, "gso_segments": {}, "resumes": None, "gpus": {}, "slow_motion": 1.0}
 
 
 def _links(made: Plan) -> Iterator[dict[str, object]]:
@@ -84,7 +87,7 @@ def _links(made: Plan) -> Iterator[dict[str, object]]:
             }
             probes.append(replace(probe, rtt=probe.latency + 1e-4, spread=5e-5, **carried))
         found = Calibration(tuple(probes), Verdict("faithful"), unmeasured=0)
-        yield {"point": point.index, "label": point.label, "mtu": network.mtu, **asdict(found)}
+        yield MeasuredNetwork.of(point.index, point.label, network.mtu, found).stored()
 
 
 @dataclass(frozen=True)
@@ -126,31 +129,23 @@ class _Cell:
         write_tables(results, self.directory)
         sampler = self._sampler(results[0].seconds)
         sampler.write(self.directory / "counters.parquet")
-        target = (self.target.kind, float(self.target.options)) if self.target else None
+        target = Target(self.target.kind, float(self.target.options)) if self.target else None  # type: ignore[arg-type]
         sent = {f"w{result.rank}": sum(result.bytes_sent.values()) for result in results}
-        verdict = asdict(Verdict("faithful"))
-        seconds = results[0].seconds
-        result = {
-            "error": None,
-            **digest(results, self.network, target),
-            "payload": {name: {"trainer": count, "port": count} for name, count in sent.items()},
-            "wire_bytes": round(1.05 * sum(sent.values())),
-            "idle": 0.5,
-            "box_share": 0.2,
-            "memory_per_worker": 2e7,
-            "verdict": verdict,
-            "lost": [],
-            "rejoined": [],
-            "events": [],
-            "backend": "gloo",
-            "congestion": "cubic",
-            "patience_s": 60.0,
-            "shortcomings": [],
-            "first_step_s": 0.5,
-            "cell_s": seconds + 2,
-        }
-        self.run.write_json(f"cells/{self.cell.id}/verdict.json", verdict)
-        self.run.write_json(f"cells/{self.cell.id}/result.json", result)
+        result = replace(
+            digest(results, self.network, target),
+            payload={name: Payload(count, count) for name, count in sent.items()},
+            wire_bytes=round(1.05 * sum(sent.values())),
+            idle=0.5,
+            box_share=0.2,
+            memory_per_worker=2e7,
+            congestion="cubic",
+            pacing=None if self.reduces else Pacing(2 * self.n, 0.0),
+            patience_s=60.0,
+            first_step_s=0.5,
+            cell_s=results[0].seconds + 2,
+        )
+        self.run.write_json(f"cells/{self.cell.id}/verdict.json", asdict(result.verdict))
+        self.run.write_json(f"cells/{self.cell.id}/result.json", result.stored())
 
     def _schedule(self) -> _Schedule:
         """Steps begin together; messages are waited for, the slowest worker ends the step for all."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from testbed.bench.table import Row
 from testbed.errors import TestbedError
-from testbed.results.rundir import RunDirectory
+from testbed.results.directory import RunDirectory
 
 SECONDS, GIGABYTES, MEGABYTES = 30.0, 1.0, 5.0  # goals: to write, in memory, of the page
 

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import selectors
 import socket
 from collections.abc import Mapping
-from struct import pack
 
 from torch import Tensor
 from torch._C._distributed_c10d import Store
 
 from testbed.worker.job import Job
-
-_SIOCGIFADDR = 0x8915
-
-
-def address_of(interface: str) -> str:
-    """The IPv4 address of an interface."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, pack("256s", interface.encode()))
-    return socket.inet_ntoa(answer[20:24])
+from testbed.worker.sockets import address_of
 
 
 class SocketRing:

@@ -7,8 +7,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rich.console import Console
 from rich.table import Table
+
+from testbed.console import SafeConsole
 
 PIPED_WIDTH = 150  # columns where nobody's terminal limits them
 
@@ -60,7 +61,7 @@ def show(title: str, rows: Sequence[Row], *, as_json: bool) -> None:
             row.goal,
             "" if row.met is None else ("yes" if row.met else "[bold red]no[/]"),
         )
-    Console(width=None if sys.stdout.isatty() else PIPED_WIDTH).print(table)
+    SafeConsole(width=None if sys.stdout.isatty() else PIPED_WIDTH).print(table)
 
 
 def _short(value: float) -> str:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
 from time import monotonic_ns
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -25,7 +27,7 @@ from testbed.methods.base import Channel
 from testbed.tasks.base import Task
 from testbed.worker.clock import Clock
 from testbed.worker.control import FileControl, open_store
-from testbed.worker.crew import run_forked
+from testbed.worker.forked import run_forked
 from testbed.worker.gloo import GlooTransport
 from testbed.worker.job import Compute, Job, Training, matrices
 from testbed.worker.peer import WorkerPeer
@@ -33,11 +35,14 @@ from testbed.worker.trace import Trace
 from testbed.worker.transport import Neighbours
 
 SIZES = {"10 kB": 10_000, "100 kB": 100_000, "1 MB": 1_000_000}
+LONGEST = "1 MB"
 REDUCED = {"40 kB": 10_000, "4 MB": 1_000_000}  # floats
 WORKERS = 4
 SPANS_PER_STEP, STEP_MS = 20, 5.0
+SETTLING = 12  # rounds in which pacing finds the rate of a link
+WITHIN = 1.15  # times its floor: a message that is long enough to be paced
 
-Times = dict[str, list[float]]  # milliseconds per round, by what was measured
+Times = dict[str, list[float]]  # milliseconds per round, by what was measured; of the slowest worker
 
 
 @dataclass(frozen=True)
@@ -67,24 +72,32 @@ def measure(where: Where | None = None) -> list[Row]:
 
 def measure_emulated(latency: str, rate: str, box: str = "auto") -> list[Row]:
     """The same on an emulated ring."""
-    from testbed.network.handle import Handle, start
+    with emulated(latency, rate, box) as where:
+        return measure(where)
+
+
+@contextmanager
+def emulated(latency: str, rate: str, box: str = "auto", congestion: str | None = None) -> Iterator[Where]:
+    """A ring of links, for as long as it is needed."""
+    from testbed.network.client import Client, start
     from testbed.network.namespaces import setns
-    from testbed.plan import plan
+    from testbed.plan.make import plan
     from testbed.scenario.load import loads
 
     link = f"{{latency: {latency}, rate: {rate}}}"
-    text = f"workers: {WORKERS}\nnetwork: {{link: {link}}}\nmethods: [allreduce]\nname: bench-{os.getpid()}\n"
+    control = f", congestion: {congestion}" if congestion else ""
+    text = f"workers: {WORKERS}\nnetwork: {{link: {link}{control}}}\nmethods: [allreduce]\nname: bench-{os.getpid()}\n"
     network = plan(loads(text, "bench")).network
     handle, _ = start(network, box)
 
     def enter(rank: int) -> None:
         handle.join()
-        with Handle(handle.state).namespace(network.workers[rank].name) as fd:
+        with Client(handle.state).namespace(network.workers[rank].name) as fd:
             setns(fd)
 
     shape = network.links[0].ab
     try:
-        return measure(Where("eth0", enter, rounds=8, repeats=2, latency=shape.latency, rate=shape.rate))
+        yield Where("eth0", enter, rounds=8, repeats=2, latency=shape.latency, rate=shape.rate)
     finally:
         handle.close()
 
@@ -115,7 +128,10 @@ def _exchange_rows(size: str, times: Times, where: Where) -> list[Row]:
     rows = []
     if where.latency is not None and where.rate is not None:
         floor = 1e3 * (where.latency + 8 * SIZES[size] / where.rate)
-        rows.append(Row(title, ours, "ms", "latency + bytes / rate", floor))
+        for name, way in (("", "pre-posted"), (", not paced", "not paced"), (", plain sockets", "plain sockets")):
+            took, long = median(times[f"{size} {way}"]), not name and size == LONGEST
+            goal, met = (f"≤ {WITHIN:g} ×", took <= WITHIN * floor) if long else ("", None)
+            rows.append(Row(f"{title}{name}", took, "ms", "latency + bytes / rate", floor, goal, met))
     for name in ("irecv, isend", "isend, recv"):
         usual = median(times[f"{size} {name}"])
         rows.append(Row(title, ours, "ms", name, usual, "≤ 1.1 ×", ours <= 1.1 * usual))
@@ -169,12 +185,10 @@ def _worker(call: Callable[[Job, Where], Times], job: Job, where: Where) -> Time
 
 
 def _measure_exchange(job: Job, where: Where) -> Times:
-    """The same messages in four ways."""
+    """The same messages in five ways."""
     peers = _neighbours(job)
-    transport = GlooTransport(job, Trace(job.rank))
-    group = transport.process_group()
-    channels = {size: transport.channel(nbytes, [Neighbours(peers, peers)]) for size, nbytes in SIZES.items()}
-    transport.connect()
+    group = GlooTransport(job, Trace(job.rank)).process_group()
+    ours = {(size, pacing): _Ours(job, size, pacing) for size in SIZES for pacing in ("auto", "off")}
     sockets = SocketRing(job, peers, open_store(job.rendezvous, "sockets"))
     times: Times = {}
     for _ in range(where.repeats):
@@ -182,15 +196,34 @@ def _measure_exchange(job: Job, where: Where) -> Times:
             message = torch.full((nbytes,), job.rank, dtype=torch.uint8)
             buffers = {peer: torch.empty(nbytes, dtype=torch.uint8) for peer in peers}
             ways: dict[str, Callable[[], None]] = {
-                "pre-posted": partial(_pre_posted, channels[size], message),
+                "pre-posted": partial(ours[size, "auto"].exchange, message),
+                "not paced": partial(ours[size, "off"].exchange, message),
                 "irecv, isend": partial(_receive_first, group, message, buffers),
                 "isend, recv": partial(_send_first, group, message, buffers),
                 "plain sockets": partial(sockets.exchange, message, buffers),
             }
+            for _ in range(SETTLING if where.latency is not None else 0):
+                ours[size, "auto"].exchange(message)
             for name, way in ways.items():
                 times.setdefault(f"{size} {name}", []).extend(_timed(way, where.rounds))
     sockets.close()
     return times
+
+
+class _Ours:
+    """Our exchange of messages of one size, over connections of its own: each size has another best pace."""
+
+    def __init__(self, job: Job, size: str, pacing: Literal["auto", "off"]) -> None:
+        peers = _neighbours(job)
+        own = replace(job, rendezvous=f"{job.rendezvous}-{SIZES[size]}-{pacing}", pacing=pacing)
+        self._trace = Trace(job.rank)
+        self._transport = GlooTransport(own, self._trace)
+        self._channel = self._transport.channel(SIZES[size], [Neighbours(peers, peers)])
+        self._transport.connect()
+
+    def exchange(self, message: Tensor) -> None:
+        self._trace.step += 1
+        _pre_posted(self._channel, message)
 
 
 def _measure_threads(job: Job, where: Where) -> Times:
@@ -312,5 +345,5 @@ def _ring(n: int) -> list[list[float]]:
 
 
 def _merged(parts: list[Times]) -> Times:
-    """All workers' rounds."""
-    return {name: [value for part in parts for value in part[name]] for name in parts[0]}
+    """What a synchronous step would wait for: in each round the slowest worker."""
+    return {name: [max(values) for values in zip(*(part[name] for part in parts), strict=True)] for name in parts[0]}

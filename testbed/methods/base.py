@@ -37,6 +37,10 @@ class Channel(Protocol):
         nbytes long; of a shorter message only its own length means something. Where the job goes on without workers
         that died, the messages of those are missing, in this round and in all that follow."""
 
+    @property
+    def lost(self) -> Collection[int]:
+        """Workers that died, as far as known: after `receive`, also those whom this round's message did not reach."""
+
 
 class Peer(Protocol):
     """A worker as its method sees it."""
@@ -93,6 +97,7 @@ class Method(ABC):
     paper: ClassVar[str] = ""  # authors, year, arXiv id
     forms: ClassVar[str] = ""  # for lists, where an option chooses the form
     pipelined: ClassVar[bool] = False  # whether its messages are a ring's whose rounds overlap
+    resumes: ClassVar[bool] = True  # whether a checkpoint holds all that it remembers
     survives: ClassVar[bool] = False  # whether the others can go on when a worker is lost (on_failure: continue)
 
     def __init_subclass__(cls) -> None:

@@ -141,6 +141,7 @@ class Choco(Method):
             state.gap.add_(torch.sub(state.copies[j], state.hat, out=state.difference), alpha=weight)
 
     def check(self, gossip: Gossip) -> list[str]:
+        combinations.need_doubly_stochastic(self.name, gossip)
         combinations.need_static(self.name, gossip, "s_i sums the copies of fixed neighbours with fixed weights")
         combinations.need_tunable(self.name, self.compressor, self.gamma)
         return [

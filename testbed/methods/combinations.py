@@ -31,6 +31,15 @@ def need_symmetric(method: str, gossip: Gossip, why: str) -> None:
         )
 
 
+def need_doubly_stochastic(method: str, gossip: Gossip) -> None:
+    if gossip.kind != "doubly":
+        raise ScenarioError(
+            f"{method} cannot run on {gossip.name}: the weights that a worker takes from others do not sum to 1 there, "
+            "so the workers' mean would drift",
+            hint="take sgp, which corrects for it, or weights: metropolis",
+        )
+
+
 def symmetric_wanted(method: str, gossip: Gossip) -> list[str]:
     return [] if gossip.symmetric else [f"{method} on {gossip.name}: its theory assumes a symmetric mixing matrix"]
 

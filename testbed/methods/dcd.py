@@ -100,6 +100,7 @@ class DCD(Method):
             state.replicas[j] = known[j].clone()
 
     def check(self, gossip: Gossip) -> list[str]:
+        combinations.need_doubly_stochastic(self.name, gossip)
         combinations.need_static(self.name, gossip, "each worker keeps replicas of fixed neighbours")
         return [
             *combinations.symmetric_wanted(self.name, gossip),

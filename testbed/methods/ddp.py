@@ -3,7 +3,7 @@
 Gradients are averaged bucket by bucket while the backward pass still computes the earlier layers; momentum then acts on
 the mean gradient. The hooks are torch's own: fp16 halves the bytes; powersgd (Vogels et al. 2019, arXiv 1905.13727)
 sends rank-`rank` factors with error feedback after `start` uncompressed steps. Needs a task with a torch module. What
-PowerSGD's hook remembers is not part of a checkpoint: it starts afresh after a resume.
+PowerSGD's hook remembers is not part of a checkpoint, so that an interrupted training starts afresh.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ class DDP(Method):
     name = "ddp"
     paper = "Li et al. 2020, arXiv 2006.15704"
     form = "all-reduce"
+    resumes = False  # torch sorts its buckets anew after the first step, and hooks remember what no checkpoint has
 
     hook: Literal["none", "fp16", "powersgd"] = option(
         "none",

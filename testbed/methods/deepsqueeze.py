@@ -24,7 +24,7 @@ from torch import Tensor
 from testbed.compressors.base import Compressor
 from testbed.methods import combinations, tune
 from testbed.methods.base import Method, Peer
-from testbed.methods.mixing import Round, descend, rounds
+from testbed.methods.mixing import Rounds, descend, rounds
 from testbed.methods.options import COMPRESSOR, made, tuned_gamma_option
 from testbed.methods.stream import Stream
 from testbed.topology.gossip import Gossip
@@ -37,7 +37,7 @@ class State:
     stream: Stream
     delta: Tensor  # δ_i
     gamma: float
-    rounds: tuple[Round, ...]
+    rounds: Rounds
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class DeepSqueeze(Method):
         return State(stream, torch.zeros_like(peer.x), gamma, rounds(peer, stream.codec.nbytes, gamma))
 
     def step(self, peer: Peer, state: State) -> None:
-        now = state.rounds[peer.step % len(state.rounds)]
+        now = state.rounds.at(peer.step)
         own = now.own
         descend(peer, peer.direction())
         state.delta.add_(peer.x)  # now v_i
@@ -76,10 +76,10 @@ class DeepSqueeze(Method):
 
     def join(self, peer: Peer, state: State, others: Collection[int], known: Mapping[int, Tensor]) -> None:
         """The δ of who was away is lost with it, and begins at 0."""
-        for each in state.rounds:
-            each.join(others)
+        state.rounds.join(others)
 
     def check(self, gossip: Gossip) -> list[str]:
+        combinations.need_doubly_stochastic(self.name, gossip)
         combinations.need_tunable(self.name, self.compressor, self.gamma)
         return combinations.contraction_needed(self.name, self.compressor)
 

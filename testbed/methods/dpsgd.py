@@ -19,16 +19,18 @@ from torch import Tensor
 
 from testbed.compressors.base import option
 from testbed.compressors.options import choice
+from testbed.methods import combinations
 from testbed.methods.base import Method, Peer
-from testbed.methods.mixing import Round, descend, exchange, rounds
+from testbed.methods.mixing import Round, Rounds, descend, exchange, rounds
 from testbed.methods.options import gamma_option, overlap_option
+from testbed.topology.gossip import Gossip
 
 
 @dataclass
 class State:
     """D-PSGD remembers nothing but who its neighbours are."""
 
-    rounds: tuple[Round, ...]
+    rounds: Rounds
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class DPSGD(Method):
         return State(rounds(peer, peer.x.nbytes, self.gamma))
 
     def step(self, peer: Peer, state: State) -> None:
-        now = state.rounds[peer.step % len(state.rounds)]
+        now = state.rounds.at(peer.step)
         own_bytes = peer.x.view(torch.uint8)
         if self.order == "B":
             descend(peer, peer.direction())
@@ -70,8 +72,11 @@ class DPSGD(Method):
         descend(peer, direction)
 
     def join(self, peer: Peer, state: State, others: Collection[int], known: Mapping[int, Tensor]) -> None:
-        for each in state.rounds:
-            each.join(others)
+        state.rounds.join(others)
+
+    def check(self, gossip: Gossip) -> list[str]:
+        combinations.need_doubly_stochastic(self.name, gossip)
+        return []
 
 
 def _mix(peer: Peer, now: Round, messages: Mapping[int, Tensor]) -> None:

@@ -106,6 +106,7 @@ class ECD(Method):
         state.t = peer.step + 1
 
     def check(self, gossip: Gossip) -> list[str]:
+        combinations.need_doubly_stochastic(self.name, gossip)
         combinations.need_static(self.name, gossip, "each worker keeps estimates of fixed neighbours")
         return [
             *combinations.symmetric_wanted(self.name, gossip),

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from testbed.compressors.base import Compressor, option
 from testbed.compressors.options import flag
+from testbed.methods import combinations
 from testbed.methods.base import Method, Peer
-from testbed.methods.mixing import Round, descend, exchange, rounds
+from testbed.methods.mixing import Rounds, descend, exchange, rounds
 from testbed.methods.options import COMPRESSOR, made, overlap_option
 from testbed.methods.stream import Stream
 from testbed.topology.gossip import Gossip
@@ -28,7 +29,7 @@ class State:
     """No memory between steps."""
 
     stream: Stream
-    rounds: tuple[Round, ...]
+    rounds: Rounds
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Naive(Method):
         return State(stream, rounds(peer, stream.codec.nbytes))
 
     def step(self, peer: Peer, state: State) -> None:
-        now = state.rounds[peer.step % len(state.rounds)]
+        now = state.rounds.at(peer.step)
         message = state.stream.encode(peer, peer.x)
         direction, messages = exchange(peer, now, message, overlap=self.overlap)
         with peer.span("decompress"):
@@ -67,8 +68,8 @@ class Naive(Method):
         descend(peer, direction)
 
     def join(self, peer: Peer, state: State, others: Collection[int], known: Mapping[int, Tensor]) -> None:
-        for each in state.rounds:
-            each.join(others)
+        state.rounds.join(others)
 
     def check(self, gossip: Gossip) -> list[str]:
+        combinations.need_doubly_stochastic(self.name, gossip)
         return ["naive compresses whole models: its error does not vanish; it is here to be beaten"]

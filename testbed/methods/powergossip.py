@@ -211,6 +211,7 @@ class PowerGossip(Method):
         state.edges.update({other: edges[other] for other in state.neighbours.weights})
 
     def check(self, gossip: Gossip) -> list[str]:
+        combinations.need_doubly_stochastic(self.name, gossip)
         combinations.need_static(self.name, gossip, "each edge keeps its own p and q")
         combinations.need_symmetric(self.name, gossip, "both ends of an edge apply the same correction")
         return []

@@ -1,6 +1,6 @@
-"""The hands of a box: makes router namespaces, sends encoded netlink requests into them, reads their counters.
+"""The agent of a box: makes router namespaces, sends encoded netlink requests into them, reads their counters.
 
-The same program serves both boxes: a child process of the keeper (host box), or the first process of the guest kernel
+The same program serves both boxes: a child process of the daemon (host box), or the first process of the guest kernel
 (delay box). It reads one JSON request per line and answers with one line behind an "@"; other lines are the kernel's.
 Standard library only, and as little of it as possible: what is imported here is imported by a slow guest.
 """
@@ -15,32 +15,27 @@ import termios
 import tty
 from typing import Any
 
-from testbed.network import namespaces
+from testbed.network import namespaces, sysctls
 from testbed.network.netlink import Netlink
 
 FIRST_NAMESPACE_FD = 400  # router i's namespace is descriptor 400 + i, so that requests can be encoded beforehand
 FIRST_PORT_INDEX = 1_000  # worker i's port in the box has interface index 1000 + i (host box)
 ETHTOOL_SET_GRO = 0x2C
 MODULES = ("kernel/drivers/net/veth.ko", "kernel/net/sched/sch_netem.ko")
-ROUTER_SYSCTLS = {
-    "net.ipv4.ip_forward": "1",
-    "net.ipv6.conf.all.disable_ipv6": "1",
-    "net.ipv6.conf.default.disable_ipv6": "1",
-}
 
 
 def port_name(rank: int) -> str:
-    """The box's end of a worker's cable."""
+    """Return the name of the box's end of a worker's cable."""
     return f"p{rank}"
 
 
 def hardware_address(kind: int, number: int) -> str:
-    """Locally administered, and of our own choice: 1 for ends of links, 2 for ports, 3 for workers."""
+    """Return a locally administered address of our choice: 1 for ends of links, 2 for ports, 3 for workers."""
     return f"02:{kind:02x}:" + ":".join(f"{number >> shift & 255:02x}" for shift in (24, 16, 8, 0))
 
 
 def port_mac(rank: int) -> str:
-    """Of the router's interface to a worker; workers know it, so that nobody need ask."""
+    """Return the address of the router's interface to a worker; workers know it, so ARP is not needed."""
     return hardware_address(2, rank)
 
 
@@ -51,8 +46,8 @@ class Agent:
         self._root = Netlink()
         self._routers: list[Netlink] = []
 
-    def routers(self, count: int) -> None:
-        """Make the router namespaces."""
+    def routers(self, count: int) -> dict[str, str]:
+        """Make the router namespaces with their kernel settings."""
         allow_descriptors(FIRST_NAMESPACE_FD + 2 * count + 100)
         for number in range(count):
             try:
@@ -61,17 +56,15 @@ class Agent:
                 raise OSError(error.errno, f"no room for router {number + 1} of {count}: {error.strerror}") from error
             os.dup2(fd, FIRST_NAMESPACE_FD + number)
             os.close(fd)
+        chosen: dict[str, str] = {}
         for number in range(count):  # only now: a socket must not take a number that is meant for a namespace
             with namespaces.inside(FIRST_NAMESPACE_FD + number):
                 self._routers.append(Netlink())
-                for key, value in ROUTER_SYSCTLS.items():
-                    try:
-                        namespaces.write_sysctl(key, value)
-                    except FileNotFoundError:  # a kernel without IPv6
-                        continue
+                chosen = sysctls.apply(sysctls.ROUTER)
+        return chosen
 
     def interfaces(self) -> dict[str, int]:
-        """Index by name of the interfaces outside the routers: the ports, before they are given to their routers."""
+        """Return the index by name of interfaces outside the routers: the ports, before their routers get them."""
         return {link.name: link.interface for link in self._root.links()}
 
     def no_merging(self, interfaces: list[str]) -> None:
@@ -89,16 +82,17 @@ class Agent:
                 raise OSError(error.errno, f"{label}: {error.strerror}") from error
 
     def counters(self) -> list[tuple[int, ...]]:
-        """(router, interface index, bytes, packets, drops, backlog bytes, backlog packets) of every shaped link end."""
+        """Count (router, interface index, bytes, packets, drops, backlog bytes and packets) of every shaped link
+        end."""
         return [(number, *stats) for number, router in enumerate(self._routers) for stats in router.qdiscs()]
 
     def ports(self) -> list[tuple[object, ...]]:
-        """(router, index, name, packets and bytes in and out, drops) of every interface of every router."""
+        """Return (router, index, name, packets and bytes in and out, drops) of every interface of every router."""
         return [(number, *stats) for number, router in enumerate(self._routers) for stats in router.links()]
 
 
 def allow_descriptors(count: int) -> int:
-    """As many as needed, where we may; how many there are now."""
+    """Allow as many descriptors as needed, where we may; return how many are allowed now."""
     soft, hard = (
         count if limit == resource.RLIM_INFINITY else limit for limit in resource.getrlimit(resource.RLIMIT_NOFILE)
     )
@@ -113,7 +107,7 @@ def allow_descriptors(count: int) -> int:
 
 
 def serve(agent: Agent) -> None:
-    """Answer requests until the other side closes. Long ones come in a file; an answer has its request's number."""
+    """Answer requests until the other side closes. Long ones come in a file; an answer carries its request's number."""
     _answer({"number": 0, "ready": os.uname().release})
     for line in sys.stdin:
         if not line.strip():  # only meant to wake this kernel
@@ -127,7 +121,7 @@ def serve(agent: Agent) -> None:
             _answer({"number": number, "result": getattr(agent, operation)(**request)})
         except OSError as error:
             _answer({"number": number, "error": str(error)})
-        except Exception as error:  # noqa: BLE001 - the box must answer whatever happens; the keeper raises it
+        except Exception as error:  # noqa: BLE001 - the box must answer whatever happens; the daemon raises it
             _answer({"number": number, "error": f"{type(error).__name__}: {error}"})
 
 
@@ -137,14 +131,14 @@ def _answer(data: dict[str, Any]) -> None:
 
 
 def serve_host() -> None:
-    """In this kernel: a child of the keeper that ends with it."""
+    """Serve in this kernel: a child of the daemon that ends with it."""
     namespaces.die_with_parent()
     serve(Agent())
 
 
 def serve_guest() -> None:
-    """In the guest: the init, which must make the mounts and load the modules, over a console that passes bytes as
-    they are."""
+    """Serve in the guest: as init, which must make the mounts and load the modules, over a console that passes raw
+    bytes."""
     tty.setraw(0, termios.TCSANOW)
     namespaces.mount("proc", "/proc", "proc")
     folder = f"/usr/lib/uml/modules/{os.uname().release}/"

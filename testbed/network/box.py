@@ -1,6 +1,6 @@
 """Where the routers live: this kernel (host box) or a User-Mode-Linux guest (delay box), behind one small interface.
 
-A box is a process that runs the agent. The keeper makes the box's namespace with the workers' ports in it, starts the
+A box is a process that runs the agent. The daemon makes the box's namespace with the workers' ports in it, starts the
 box there, and talks to the agent over the process's standard streams.
 """
 
@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import shutil
 import signal
 import socket
 import struct
 import subprocess
 import sys
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -27,9 +25,11 @@ import testbed
 from testbed.errors import NetworkError
 from testbed.network.agent import FIRST_NAMESPACE_FD, FIRST_PORT_INDEX, port_mac, port_name
 from testbed.network.namespaces import borrow, die_with_parent, inside
-from testbed.network.processes import cpu_seconds, descendants
+from testbed.network.processes import cpu_seconds, descendants, softirq_seconds
+from testbed.network.waiting import LIVELY, Patience, readable
 
-ANSWER_SECONDS = 30.0
+ANSWER_SECONDS = 30.0  # without a sign of life
+WORKING = 0.05  # share of a processor; a guest that does nothing takes up to 3 %, for its heartbeat
 WAKE_SECONDS = 0.1  # of silence, after which the guest may have missed that there is something to read
 BATCH = 2000  # requests, whose answer comes within that time even from a large network
 CHILD_KILLED = "unshare: sigprocmask"  # what unshare says when it cannot die of what its child died of
@@ -51,10 +51,9 @@ class Box(ABC):
 
     kind: ClassVar[str]
     overhead: ClassVar[float] = 0.0  # seconds a packet spends in a link's machinery beyond netem's delay
-    packets_per_second: ClassVar[float] = 200_000  # that cross a link, with which it is not yet busy
 
     def __init__(self, namespace: int, directory: Path, interfaces: int = 0) -> None:
-        """`interfaces`: how many there will be, about."""
+        """`interfaces`: the approximate number to come."""
         self.directory = directory
         self.interfaces = interfaces
         self._pending = b""
@@ -75,27 +74,27 @@ class Box(ABC):
 
     @abstractmethod
     def command(self) -> list[str]:
-        """What to run inside the box's namespace."""
+        """Return the command to run inside the box's namespace."""
 
     @abstractmethod
     def router_namespace(self, number: int) -> int | None:
-        """A descriptor of a router's namespace, where this kernel has it; the caller closes it."""
+        """Return a descriptor of a router's namespace, where this kernel has it; the caller closes it."""
 
     @abstractmethod
     def plug(self, sizes: Mapping[int, int]) -> dict[int, int]:
-        """Make the workers' ports known to the agent; their interface index there, by rank. `sizes`: of the largest
+        """Tell the agent of the workers' ports; return their interface index there, by rank. `sizes`: of the largest
         super-packet that each worker sends."""
 
     def widen_ports(self) -> int | None:
-        """Once the ports are up: give their sockets room, where there are any; how much in bytes."""
+        """Enlarge the buffers of the ports' sockets, if any, once the ports are up; return their size in bytes."""
         return None
 
     def wait_ready(self) -> str:
-        """The kernel release the agent runs on."""
+        """Wait for the agent; return the kernel release it runs on."""
         return str(self._read_answer(0)["ready"])
 
     def call(self, op: str, **arguments: Any) -> Any:
-        """One request to the agent."""
+        """Send one request to the agent."""
         self._number += 1
         request = {"op": op, "number": self._number, **arguments}
         line = json.dumps(request, separators=(",", ":"))
@@ -120,12 +119,16 @@ class Box(ABC):
             self.call("send", messages=batch[begin : begin + BATCH])
 
     def pids(self) -> list[int]:
-        """The box's processes."""
+        """Return the box's processes."""
         return [self.process.pid, *descendants(self.process.pid)]
 
     def cpu_seconds(self) -> float:
-        """Processor time the box has used: at a whole core the emulation is not faithful any more."""
+        """Return the processor time the box has used: at a whole core the emulation is no longer faithful."""
         return sum(cpu_seconds(pid) for pid in self.pids())
+
+    def busy_seconds(self) -> dict[str, float]:
+        """Return, by processor, the time spent on packets: where a processor is full, links are slower than asked."""
+        return {"guest": self.cpu_seconds()}  # which has one processor
 
     def close(self) -> None:
         """End the box; its namespaces and links go with it."""
@@ -134,8 +137,8 @@ class Box(ABC):
         self._stream.close()
 
     def _read_answer(self, number: int) -> dict[str, Any]:
-        """The answer to a request; one that came too late for its own is passed over."""
-        deadline = time.monotonic() + ANSWER_SECONDS
+        """Return the answer to a request; skip one that came too late for its own."""
+        patience = Patience(ANSWER_SECONDS, self.cpu_seconds, lively=WORKING if number else LIVELY)
         while True:
             line, found, rest = self._pending.partition(b"\n")
             if found:
@@ -150,25 +153,25 @@ class Box(ABC):
                     if "Kernel panic" in text:  # after which it may just sit there
                         raise NetworkError(f"the {self.kind} box failed{self.last_words()}")
                 continue
-            remaining = deadline - time.monotonic()
-            if remaining <= 0:
-                raise NetworkError(f"the {self.kind} box did not answer within {ANSWER_SECONDS:g} s{self.last_words()}")
-            if not select.select([self._stream], [], [], min(remaining, WAKE_SECONDS))[0]:
+            if (remaining := patience.left) <= 0:
+                raise NetworkError(f"the {self.kind} box did not answer within {patience}{self.last_words()}")
+            if not readable([self._stream], min(remaining, WAKE_SECONDS)):
                 self.wake()
                 continue
             data = self._stream.recv(65536)
             if not data:
                 raise NetworkError(f"the {self.kind} box ended{self.last_words()}")
             self._pending += data
+            patience.sign()  # if only the kernel's, while it boots
 
     def wake(self) -> None:
-        """While packets come in, a guest's kernel (6.1) now and then forgets that its console has something to read,
-        and would notice only with the next byte: here it is. Not before it runs: the kernel would echo it."""
+        """Send a byte: while packets arrive, a guest's kernel (6.1) sometimes forgets that its console has input, and
+        notices only with the next byte. Not before it runs: the kernel would echo it."""
         if self._number:
             self._stream.send(b"\n")
 
     def last_words(self) -> str:
-        """What it said before it ended, for an error message; or that it had no time to say anything."""
+        """Return its last output for an error message, or that it had no time to write any."""
         code = None
         with suppress(subprocess.TimeoutExpired):
             code = self.process.wait(ENDING_SECONDS)
@@ -190,6 +193,12 @@ class HostBox(Box):
     def command(self) -> list[str]:
         return [*_python(), "-c", _agent_code("serve_host")]
 
+    def busy_seconds(self) -> dict[str, float]:
+        """Read softirqs, where packets travel; the agent only sets links up. Each packet stays on the processor that
+        sent it or whose timer released it, so a full one delays its links while others are idle: the busiest decides.
+        Other softirqs and other programs' packets count, too; they delay ours."""
+        return softirq_seconds(Path("/proc/stat").read_text(), os.sysconf("SC_CLK_TCK"))
+
     def router_namespace(self, number: int) -> int | None:
         return os.open(f"/proc/{self.process.pid}/fd/{FIRST_NAMESPACE_FD + number}", os.O_RDONLY | os.O_CLOEXEC)
 
@@ -201,7 +210,6 @@ class DelayBox(Box):
     """Routers in a User-Mode-Linux guest: netem for hosts whose kernel has none."""
 
     kind = "uml"
-    packets_per_second = 8_000
     overhead = 100e-6  # measured: round trips of 0.3 to 100 ms over one and two links then come within 0.15 ms
 
     def command(self) -> list[str]:
@@ -233,7 +241,7 @@ class DelayBox(Box):
         return None
 
     def plug(self, sizes: Mapping[int, int]) -> dict[int, int]:
-        """Hot-plug: the kernel's command line has no room for many ports."""
+        """Hot-plug the ports: the kernel's command line has no room for many."""
         for rank, size in sizes.items():
             # vec=0: packets one by one. In batches, all but the first one's payload arrived as zeros (kernel 6.1).
             port = f"transport=raw,ifname={port_name(rank)},mac={port_mac(rank)},mtu={size},vec=0,bpffile=b"
@@ -244,7 +252,7 @@ class DelayBox(Box):
         return {names[name]: index for name, index in self.call("interfaces").items() if name in names}
 
     def widen_ports(self) -> int | None:
-        """A guest that has to wait for a processor must not lose packets on its doorstep, where nobody counts them: the
+        """Enlarge the buffers: a guest that waits for a processor must not lose packets before they are counted. The
         default holds 10 ms at 100 Mbit/s."""
         kernel = descendants(self.process.pid)[0]
         smallest = None
@@ -263,15 +271,16 @@ class DelayBox(Box):
         return smallest
 
     def _management(self, command: str) -> None:
-        """One request to the guest kernel's management console (a datagram protocol of fixed 512-byte texts)."""
+        """Send one request to the guest kernel's management console (a datagram protocol of fixed 512-byte texts)."""
         here = self.directory / "m"
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as console:
             console.bind(str(here))
             try:
-                console.settimeout(ANSWER_SECONDS)
                 text = command.encode()
                 request = struct.pack("<III", 0xCAFEBABE, 2, len(text)) + text.ljust(512, b"\0")
                 console.sendto(request, str(self.directory / "u" / "mconsole"))
+                if not Patience(ANSWER_SECONDS, self.cpu_seconds, lively=WORKING).wait_for(console):
+                    raise TimeoutError("timed out")
                 answer = console.recv(1024)
             except OSError as error:
                 raise NetworkError(f"the guest's console did not take {command!r}: {error}") from error
@@ -287,7 +296,7 @@ BOXES: dict[str, type[Box]] = {box.kind: box for box in (HostBox, DelayBox)}
 
 
 def _python() -> list[str]:
-    """The interpreter itself, without site-packages: it starts in a tenth of a second in the guest."""
+    """Return the interpreter itself, without site-packages: it starts in a tenth of a second in the guest."""
     return [os.path.realpath(getattr(sys, "_base_executable", sys.executable)), "-IBS"]
 
 

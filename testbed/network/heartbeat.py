@@ -1,9 +1,9 @@
 """A heartbeat for the guest's kernel, from outside: `python heartbeat.py KERNEL ARGUMENTS…` becomes that kernel.
 
-User-Mode-Linux (6.1) can miss what wakes it. A packet that comes between its last look and its sleep waits for the next
-signal, and a timer that expires while an earlier one is being served is dropped: with it, everything that netem holds
-back may stay there. An alarm every millisecond makes the kernel look again. Interval timers and ignored signals
-outlive exec, so that the alarm needs nobody to send it, and harms nobody before the kernel can take it.
+User-Mode-Linux (6.1) can miss wake-ups. A packet that arrives between its last look and its sleep waits for the next
+signal, and a timer that expires while an earlier one is being served is dropped: everything that netem holds back may
+then stay there. An alarm every millisecond makes the kernel look again. Interval timers and ignored signals survive
+exec, so the alarm needs no sender, and is harmless until the kernel can take it.
 
 Standard library only, and no package around it: it is run as a file.
 """

@@ -16,18 +16,20 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 from testbed.errors import NetworkError
+from testbed.link.counts import COUNTS, early_ones
 from testbed.network.namespaces import inside
+from testbed.network.pace import carried
 
 ECHO_BYTES = 16
 ECHO_WIRE = ECHO_BYTES + 8 + 20 + 14  # with UDP, IP and Ethernet headers
 PERIOD = 1 << 18
 PATTERN = memoryview(random.Random(1).randbytes(PERIOD) * 2)  # so that a slice of a period begins anywhere in it
 UDP_HEADERS = 28  # with IP
-SLICE = 30  # packets, whose rate can be told
+NUMBER = struct.Struct("=Q")  # of a packet in its train
+CATCH_UP = 0.0005  # seconds that a sender may be behind and make up for, where it sleeps between packets
 SELECT_SECONDS = 0.002  # below which waiting for sockets takes longer than asked: it counts in milliseconds
 SO_RCVBUFFORCE = 33  # beyond what ordinary users may have
 SO_TIMESTAMPNS = 35  # when the kernel got a packet, whenever we wake up to read it
@@ -44,8 +46,8 @@ class End:
 
 
 @dataclass
-class _Loop:
-    """Callbacks by socket, and everything closed at the end."""
+class Loop:
+    """Callbacks by socket; closes everything at the end."""
 
     selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
     sockets: list[socket.socket] = field(default_factory=list)
@@ -60,7 +62,7 @@ class _Loop:
         self.selector.register(sock, events, callback)
 
     def run_until(self, deadline: float, *, spin: bool = False) -> None:
-        """Serve callbacks until the monotonic clock shows `deadline`; spinning, waking up is not part of the answer."""
+        """Serve callbacks until the monotonic clock shows `deadline`; spinning, the time to wake up is excluded."""
         while (left := deadline - time.monotonic()) > 0:
             self.serve(0 if spin else left)
 
@@ -68,30 +70,27 @@ class _Loop:
         for key, _ in self.selector.select(patience):
             key.data()
 
-    def close(self) -> None:
-        self.selector.close()
-        for sock in self.sockets:
-            sock.close()
-
-
-@contextmanager
-def _loop() -> Iterator[_Loop]:
-    loop = _Loop()
-    try:
-        yield loop
-    finally:
-        loop.close()
+    @classmethod
+    @contextmanager
+    def opened(cls) -> Iterator[Loop]:
+        loop = cls()
+        try:
+            yield loop
+        finally:
+            loop.selector.close()
+            for sock in loop.sockets:
+                sock.close()
 
 
 def round_trips(
     pairs: Sequence[tuple[End, End]], count: int = 10, patience: float = 2.0, *, spin: bool = True
 ) -> list[list[float]]:
-    """Round-trip times in seconds, `count` echoes one after another per pair, all pairs side by side. They are those of
-    the network: by the kernel's clock, less the time that a packet lay at the other end before it was sent back.
+    """Return round-trip times in seconds, `count` echoes one after another per pair, all pairs at once. They are those
+    of the network: by the kernel's clock, less the time that a packet lay at the other end before it was sent back.
 
-    An echo that does not come back within `patience` seconds is left out of the answer. Spinning takes a whole core.
+    An echo that does not come back within `patience` seconds is left out. Spinning takes a whole core.
     """
-    with _loop() as loop:
+    with Loop.opened() as loop:
         echoes = [_Echo(loop, source, target, count, patience) for source, target in pairs]
         for echo in echoes:
             echo.next()
@@ -107,7 +106,7 @@ def round_trips(
 class _Echo:
     """One pair's echoes."""
 
-    def __init__(self, loop: _Loop, source: End, target: End, count: int, patience: float) -> None:
+    def __init__(self, loop: Loop, source: End, target: End, count: int, patience: float) -> None:
         self.times: list[float] = []
         self._sent = 0
         self._lay_ns = 0  # at the other end
@@ -154,7 +153,7 @@ class _Echo:
 
 
 def _received(one: socket.socket) -> tuple[bytes, Any, int]:
-    """A packet, its sender, and when it came: nanoseconds since the epoch."""
+    """Return a packet, its sender, and when it came: nanoseconds since the epoch."""
     data, ancillary, _, sender = one.recvmsg(64, 64)
     for level, kind, value in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, SO_TIMESTAMPNS):
@@ -165,7 +164,7 @@ def _received(one: socket.socket) -> tuple[bytes, Any, int]:
 
 @dataclass
 class Stream:
-    """A TCP stream's outcome."""
+    """The outcome of a TCP stream."""
 
     source: End
     target: End
@@ -173,7 +172,7 @@ class Stream:
     damaged: bool = False
 
     def goodput(self, begin: float, end: float) -> float:
-        """Bit/s received between two times, interpolated at both ends."""
+        """Return the bit/s received between two times, interpolated at both ends."""
         return 8 * (self._bytes_at(end) - self._bytes_at(begin)) / (end - begin)
 
     def _bytes_at(self, moment: float) -> float:
@@ -188,9 +187,9 @@ class Stream:
 
 
 def tcp_goodput(pairs: Sequence[tuple[End, End]], warm_up: float, window: float, slices: int = 4) -> list[float]:
-    """Goodput in bit/s of one TCP stream per pair, all at once: the median of `slices` equal parts of the window; 0
-    where no connection was made. The content is checked, too."""
-    with _loop() as loop:
+    """Return the goodput in bit/s of one TCP stream per pair, all at once: the median of `slices` equal parts of the
+    window; 0 where no connection was made. The content is checked, too."""
+    with Loop.opened() as loop:
         streams = [Stream(source, target) for source, target in pairs]
         for stream in streams:
             _stream(loop, stream)
@@ -206,7 +205,7 @@ def tcp_goodput(pairs: Sequence[tuple[End, End]], warm_up: float, window: float,
         ]
 
 
-def _stream(loop: _Loop, stream: Stream) -> None:
+def _stream(loop: Loop, stream: Stream) -> None:
     listener = loop.make(stream.target, socket.SOCK_STREAM)
     listener.bind((stream.target.address, 0))
     listener.listen(1)
@@ -244,7 +243,7 @@ def _stream(loop: _Loop, stream: Stream) -> None:
 
     code = sender.connect_ex(listener.getsockname())
     if code not in (0, errno.EINPROGRESS):
-        return  # nobody there: nothing arrives
+        return  # no listener: nothing arrives
     loop.on(listener, selectors.EVENT_READ, accept)
     loop.on(sender, selectors.EVENT_WRITE, send)
 
@@ -261,33 +260,45 @@ class Order:
 
 @dataclass(frozen=True)
 class Train:
-    """What came out of one."""
+    """The outcome of a train."""
 
     sent: int
-    received: int
-    rate: float  # bit/s on the wire, as packets arrived: the median of equal parts, as the sender may have been held up
+    numbers: tuple[int, ...]  # of the packets, as they arrived
+    rate: float | None  # bit/s on the wire, as packets arrived; None: the sender was too slow to measure it
+
+    @property
+    def received(self) -> int:
+        return len({*self.numbers})
+
+    def share(self, count: str) -> float:
+        """Return the share of the packets sent that were of this kind of link/counts.py."""
+        return COUNTS[count].seen(self.numbers, self.sent) if self.sent else 0.0
 
     @property
     def loss(self) -> float:
-        return 1 - self.received / self.sent if self.sent else 0.0
+        return self.share("lost")
 
 
 def udp_train(source: End, target: End, rate: float, packets: int, drain: float = 1.0, mtu: int = 1500) -> Train:
-    """One train alone."""
+    """Send one train alone."""
     return udp_trains([Order(source, target, rate, packets)], drain, mtu)[0]
 
 
-def udp_trains(orders: Sequence[Order], drain: float = 1.0, mtu: int = 1500) -> list[Train]:
-    """Send full packets, all trains at once; see how many of each arrive, and how fast. `drain`: seconds to wait for
-    the last ones."""
-    with _loop() as loop:
-        wagons = [_Wagons(loop, order, mtu) for order in orders]
+def udp_trains(orders: Sequence[Order], drain: float = 1.0, mtu: int = 1500, *, spin: bool = True) -> list[Train]:
+    """Send full packets, all trains at once; measure how many of each arrive, and how fast. `drain`: seconds to wait
+    for the last ones. Spinning takes a whole core; without it packets are spaced a little less evenly."""
+    with Loop.opened() as loop:
+        wagons = [_Wagons(loop, order, mtu, 0.0 if spin else CATCH_UP) for order in orders]
         while under_way := [one for one in wagons if not one.gone]:
             for one in under_way:
                 one.send_if_due()
             loop.serve(0)  # also where there is no time to wait: what is not fetched would seem lost
             due = min(one.due for one in under_way)
-            loop.run_until(min(due, time.monotonic() + 0.01), spin=due - time.monotonic() < SELECT_SECONDS)
+            short = due - time.monotonic() < SELECT_SECONDS
+            if short and not spin:
+                time.sleep(max(0.0, due - time.monotonic()))
+            else:
+                loop.run_until(min(due, time.monotonic() + 0.01), spin=short)
         end = time.monotonic() + drain
         while time.monotonic() < end and not all(one.complete for one in wagons):
             loop.run_until(min(end, time.monotonic() + 0.02))
@@ -297,12 +308,14 @@ def udp_trains(orders: Sequence[Order], drain: float = 1.0, mtu: int = 1500) -> 
 class _Wagons:
     """A train under way."""
 
-    def __init__(self, loop: _Loop, order: Order, mtu: int) -> None:
-        self._left = order.packets
+    def __init__(self, loop: Loop, order: Order, mtu: int, catch_up: float) -> None:
         self._order, self._wire = order, mtu + 14
         self._interval = 8 * self._wire / order.rate
-        self._payload = bytes(mtu - UDP_HEADERS)
-        self._arrivals: list[float] = []
+        self._catch_up = max(catch_up, self._interval)
+        self._rest = bytes(mtu - UDP_HEADERS - NUMBER.size)
+        self._departures: list[float] = []
+        self._arrivals: list[tuple[int, float]] = []  # by number
+        self._numbers: set[int] = set()  # of those that arrived
         self.due = time.monotonic()
         self._receiver = loop.make(order.target, socket.SOCK_DGRAM)
         try:
@@ -317,35 +330,34 @@ class _Wagons:
 
     @property
     def gone(self) -> bool:
-        return not self._left
+        return len(self._departures) == self._order.packets
 
     @property
     def complete(self) -> bool:
-        return len(self._arrivals) == self._order.packets
+        return len(self._numbers) == self._order.packets
 
     @property
     def train(self) -> Train:
-        return Train(self._order.packets, len(self._arrivals), 8 * self._wire * pace(self._arrivals))
+        numbers = tuple(number for number, _ in self._arrivals)
+        early = early_ones(numbers)  # did not wait for the link's rate
+        came = carried(self._departures, [one for one in self._arrivals if one[0] not in early], 1 / self._interval)
+        return Train(self._order.packets, numbers, None if came is None else 8 * self._wire * came)
 
     def send_if_due(self) -> None:
         if time.monotonic() < self.due:
             return
         with suppress(BlockingIOError):  # a full socket buffer: try again
-            self._sender.send(self._payload)
-            self._left -= 1
+            now = time.monotonic()
+            self._sender.send(NUMBER.pack(len(self._departures)) + self._rest)
+            self._departures.append(now)
             # Late packets are not caught up with: a burst would overflow queues and seem to be the link's loss.
-            self.due = max(self.due + self._interval, time.monotonic() - self._interval)
+            self.due = max(self.due + self._interval, time.monotonic() - self._catch_up)
 
     def _fetch(self) -> None:
         with suppress(BlockingIOError):
             while True:
-                self._arrivals.append(_received(self._receiver)[2] / 1e9)
-
-
-def pace(arrivals: Sequence[float]) -> float:
-    """Packets per second: the median of up to five parts of at least SLICE packets each. Pure."""
-    last = len(arrivals) - 1
-    parts = min(5, max(1, last // SLICE))
-    marks = [last * part // parts for part in range(parts + 1)]
-    spans = [(end - begin, arrivals[end] - arrivals[begin]) for begin, end in pairwise(marks)] if last > 0 else []
-    return statistics.median([count / seconds if seconds else 0.0 for count, seconds in spans] or [0.0])
+                data, _, came_ns = _received(self._receiver)
+                number = NUMBER.unpack_from(data)[0]
+                if number < self._order.packets:  # else it was damaged, and the checksum did not show it
+                    self._arrivals.append((number, came_ns / 1e9))
+                    self._numbers.add(number)

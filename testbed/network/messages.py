@@ -1,6 +1,6 @@
 """Plan → netlink requests, encoded by pyroute2 and not yet sent: which router gets what, in which order. Pure.
 
-The keeper encodes while the delay box still boots; the agent only sends.
+The daemon encodes while the delay box still boots; the agent only sends.
 """
 
 from __future__ import annotations
@@ -11,34 +11,32 @@ from ipaddress import IPv4Interface, collapse_addresses
 from typing import Any, NamedTuple
 
 from pyroute2 import IPBatch
-from pyroute2.netlink.rtnl.tcmsg import sched_netem
 
-from testbed.network import shaping
+from testbed.link import netem
+from testbed.link.shape import Shape
 from testbed.network.agent import FIRST_NAMESPACE_FD, FIRST_PORT_INDEX, hardware_address, port_mac, port_name
+from testbed.network.netem_options import NETEM, arguments
 from testbed.network.netlink import split
-from testbed.network.shape import Shape
-from testbed.plan import LinkPlan, NetworkPlan, WorkerPlan
-
-if not hasattr(sched_netem, "fix_request"):
-    # pyroute2 0.9 also encodes netem's rate as TCA_RATE, an estimator, and the kernel answers ERANGE
-    sched_netem.fix_request = lambda request: request.pop("rate", None)
+from testbed.plan.model import LinkPlan, NetworkPlan, WorkerPlan
 
 ROOT = -1  # the box's own namespace
 FIRST_LINK_INDEX = 10_000  # interface indexes are ours to choose: end a of link i is 10000 + 2i
 PERMANENT = 0x80  # a neighbour entry that is never probed
+RTAX_RTO_MIN = 13  # the kernel's number of that metric of a route; unless it is locked, TCP does not look at it
+RTO_MIN = 0.2  # seconds: what TCP has by itself
 PARTITION_TABLE = 100  # of routes; asked first for packets that a router's own worker sends
 
 
 class Message(NamedTuple):
-    """One request: for which router (or ROOT), what it does in words, its bytes in hexadecimal."""
+    """One request: its router (or ROOT), what it does in words, its bytes in hexadecimal."""
 
     router: int
     label: str
     text: str
 
 
-# How a qdisc is put on a link end: batch, interface index, shape, reverse shape, MTU, "add" or "change"
-Attach = Callable[[IPBatch, int, Shape, Shape, int, str], None]
+# How a qdisc is put on a link: batch, interface index, shape, reverse shape, MTU, the shape before (None: a new)
+Attach = Callable[[IPBatch, int, Shape, Shape, int, Shape | None], None]
 
 
 def _encode(router: int, label: str, fill: Callable[[IPBatch], None]) -> list[Message]:
@@ -54,37 +52,32 @@ def _requests(fill: Callable[[IPBatch], None]) -> list[bytes]:
 
 @cache
 def _compiler() -> IPBatch:
-    """One for all: making one opens a socket and costs as much as encoding a request."""
+    """Return one compiler for all: making one opens a socket and costs as much as encoding a request."""
     return IPBatch()
 
 
-def netem_on(overhead: float) -> Attach:
-    """Real shaping, in a box that adds `overhead` seconds to each link by itself."""
+def netem_on(overhead: float, slow_motion: float = 1.0) -> Attach:
+    """Return real shaping, in a box that itself adds `overhead` seconds to each link; shapes are in scenario time."""
 
-    def attach(batch: IPBatch, index: int, shape: Shape, reverse: Shape, mtu: int, command: str) -> None:
-        numbers = shaping.netem(shape, reverse, mtu, overhead)
-        batch.tc(
-            command,
-            "netem",
-            index=index,
-            handle="1:",
-            delay=numbers.delay_us,
-            jitter=numbers.jitter_us,
-            loss=numbers.loss_percent,
-            rate=numbers.rate,
-            limit=numbers.limit,
-        )
+    def attach(batch: IPBatch, index: int, shape: Shape, reverse: Shape, mtu: int, before: Shape | None) -> None:
+        numbers = netem.netem(shape, reverse, mtu, overhead, slow_motion)
+        shaped = before is not None and before.jitter_shape != "uniform"  # the kernel still has that table
+        batch.tc(_command(before), NETEM, index=index, handle="1:", **arguments(numbers, with_table=shaped))
 
     return attach
 
 
-def attach_pfifo(batch: IPBatch, index: int, shape: Shape, reverse: Shape, mtu: int, command: str) -> None:
-    """A plain queue in netem's place: lets the building be timed on a kernel without netem. Shapes nothing."""
-    batch.tc(command, "pfifo", index=index, handle="1:", limit=shaping.limit_packets(shape, reverse, mtu))
+def attach_pfifo(batch: IPBatch, index: int, shape: Shape, reverse: Shape, mtu: int, before: Shape | None) -> None:
+    """Attach a plain queue in place of netem: for timing the build on a kernel without netem. Shapes nothing."""
+    batch.tc(_command(before), "pfifo", index=index, handle="1:", limit=netem.limit_packets(shape, reverse, mtu))
+
+
+def _command(before: Shape | None) -> str:
+    return "add" if before is None else "change"
 
 
 def link_messages(plan: NetworkPlan, attach: Attach) -> list[Message]:
-    """Everything between routers: links, addresses, neighbours, qdiscs, routes."""
+    """Return everything between routers: links, addresses, neighbours, qdiscs, routes."""
     number = {name: i for i, name in enumerate(plan.routers)}
     messages: list[Message] = []
     for link in plan.links:
@@ -141,7 +134,7 @@ def _one_link(link: LinkPlan, number: Mapping[str, int], mtu: int, attach: Attac
             reverse: Shape = reverse,
         ) -> None:
             batch.addr("add", index=index, address=own, prefixlen=31)
-            attach(batch, index, shape, reverse, mtu, "add")
+            attach(batch, index, shape, reverse, mtu, None)
             batch.link("set", index=index, state="up")
             _know(batch, index, other, _end_mac(link, peer))
 
@@ -177,14 +170,16 @@ def port_messages(plan: NetworkPlan, ports: Mapping[int, int]) -> list[Message]:
     return messages
 
 
-def change_messages(plan: NetworkPlan, link: LinkPlan, attach: Attach) -> list[Message]:
-    """Both ends of a link get their numbers anew, under traffic and without losing a packet."""
+def change_messages(plan: NetworkPlan, before: LinkPlan, link: LinkPlan, attach: Attach) -> list[Message]:
+    """Set both ends of a link anew, under traffic and without losing a packet."""
     number = {name: i for i, name in enumerate(plan.routers)}
     messages: list[Message] = []
-    for router, shape, reverse in ((link.a, link.ab, link.ba), (link.b, link.ba, link.ab)):
+    for router, shape, reverse, old in ((link.a, link.ab, link.ba, before.ab), (link.b, link.ba, link.ab, before.ba)):
 
-        def change(batch: IPBatch, router: str = router, shape: Shape = shape, reverse: Shape = reverse) -> None:
-            attach(batch, end_index(link, router), shape, reverse, plan.mtu, "change")
+        def change(
+            batch: IPBatch, router: str = router, shape: Shape = shape, reverse: Shape = reverse, old: Shape = old
+        ) -> None:
+            attach(batch, end_index(link, router), shape, reverse, plan.mtu, old)
 
         messages += _encode(number[router], f"link {link.name} at {router}", change)
     return messages
@@ -193,9 +188,9 @@ def change_messages(plan: NetworkPlan, link: LinkPlan, attach: Attach) -> list[M
 def partition_messages(
     plan: NetworkPlan, old: Mapping[str, Sequence[str]], new: Mapping[str, Sequence[str]]
 ) -> list[Message]:
-    """From one partition to another: by worker, whom it cannot reach.
+    """Change from one partition to another; each lists, by worker, the workers it cannot reach.
 
-    Its own router swallows what it sends to them. Links stay as they are: what others send over them passes.
+    A worker's own router drops what it sends to them. Links stay as they are: traffic of others passes.
     """
     number = {name: i for i, name in enumerate(plan.routers)}
     named = {worker.name: worker for worker in plan.workers}
@@ -221,12 +216,12 @@ def partition_messages(
 
 
 def _prefixes(workers: Iterable[WorkerPlan]) -> set[str]:
-    """As few as cover exactly these workers."""
+    """Return the fewest prefixes that cover exactly these workers."""
     return {str(one) for one in collapse_addresses(IPv4Interface(f"{w.address}/30").network for w in workers)}
 
 
 def worker_cable(end: int, namespace: int, worker: WorkerPlan, segments: int, mtu: int) -> list[bytes]:
-    """On the host: the veth from a worker's eth0 to the port p<rank>; both ends' namespaces are descriptors."""
+    """Make, on the host, the veth from a worker's eth0 to the port p<rank>; both ends' namespaces are descriptors."""
 
     def create(batch: IPBatch) -> None:
         batch.link(
@@ -249,39 +244,43 @@ def worker_cable(end: int, namespace: int, worker: WorkerPlan, segments: int, mt
     return _requests(create)
 
 
-def worker_side(worker: WorkerPlan) -> list[bytes]:
-    """Inside a worker's namespace: addresses, interfaces up, everything through the gateway."""
+def worker_side(worker: WorkerPlan, slow_motion: float = 1.0) -> list[bytes]:
+    """Set up a worker's namespace: addresses, interfaces up, everything through the gateway. In slow motion the route
+    sets TCP's least retransmission timeout; older kernels have no other way."""
+    metrics = {}
+    if slow_motion != 1:
+        metrics = {"metrics": {"lock": 1 << RTAX_RTO_MIN, "rto_min": round(1000 * RTO_MIN * slow_motion)}}
 
     def configure(batch: IPBatch) -> None:
         batch.link("set", index=1, state="up")
         batch.addr("add", index=2, address=worker.address, prefixlen=30)
         batch.link("set", index=2, state="up")
         _know(batch, 2, worker.gateway, port_mac(worker.rank))
-        batch.route("add", dst="0.0.0.0/0", gateway=worker.gateway, oif=2)
+        batch.route("add", dst="0.0.0.0/0", gateway=worker.gateway, oif=2, **metrics)
 
     return _requests(configure)
 
 
 def worker_segments(segments: int) -> bytes:
-    """From a worker's namespace: how many segments it may send as one super-packet."""
+    """Set, in a worker's namespace, how many segments it may send as one super-packet."""
     (request,) = _requests(lambda batch: batch.link("set", index=2, gso_max_segs=segments))
     return request
 
 
 def worker_moves(namespace: int) -> bytes:
-    """From a worker's namespace: its eth0 goes to another one, a descriptor. What is on the device stays as it is (its
-    index, hardware address, MTU, GSO limits, counters); addresses and routes are left behind."""
+    """Move a worker's eth0 from its namespace to another one, a descriptor. The device keeps its index, hardware
+    address, MTU, GSO limits and counters; addresses and routes are left behind."""
     (request,) = _requests(lambda batch: batch.link("set", index=2, net_ns_fd=namespace))
     return request
 
 
 def port_up(rank: int) -> list[bytes]:
-    """In the box's namespace: the worker's port comes up."""
+    """Set the worker's port up, in the box's namespace."""
     return _requests(lambda batch: batch.link("set", index=FIRST_PORT_INDEX + rank, state="up"))
 
 
 def end_index(link: LinkPlan, router: str) -> int:
-    """The interface index of a link's end, unique over the whole network."""
+    """Return the interface index of a link's end, unique over the whole network."""
     return FIRST_LINK_INDEX + 2 * link.index + (router == link.b)
 
 
@@ -294,13 +293,13 @@ def _end_mac(link: LinkPlan, router: str) -> str:
 
 
 def _know(batch: IPBatch, index: int, address: str, mac: str) -> None:
-    """A neighbour that need not be asked for: ARP over a slow or lossy link would be traffic that nobody wanted, and
-    on a busy machine an answer that comes too late makes a worker unreachable."""
+    """Add a static neighbour: ARP over a slow or lossy link would be unwanted traffic, and on a busy machine a late
+    answer makes a worker unreachable."""
     batch.neigh("add", ifindex=index, dst=address, lladdr=mac, state=PERMANENT)
 
 
 def _veth_to(index: int, **attributes: Any) -> dict[str, Any]:
-    """The peer of a veth with an index of our choice, which pyroute2's `peer=` cannot give."""
+    """Return a veth whose peer has an index of our choice, which pyroute2's `peer=` cannot give."""
     peer = {"index": index, "attrs": list(attributes.items())}
     data = {"attrs": [("VETH_INFO_PEER", peer)]}
     return {"attrs": [("IFLA_INFO_KIND", "veth"), ("IFLA_INFO_DATA", data)]}

@@ -1,5 +1,5 @@
-"""Network namespaces without names: made with unshare(2), held by file descriptors, gone with the process that
-holds them.
+"""Network namespaces without names: made with unshare(2), held by file descriptors, gone with the process that holds
+them.
 
 Standard library only: the agent runs this inside the delay box, too.
 """
@@ -45,18 +45,18 @@ def setns(fd: int, kind: int = CLONE_NEWNET) -> None:
 
 
 def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = "") -> None:
-    """mount(2) itself: the program of that name is setuid and refuses inside a user namespace."""
+    """Call mount(2) itself: the program of that name is setuid and refuses inside a user namespace."""
     arguments = (text.encode() or None for text in (source, target, kind))
     _check(_libc.mount(*arguments, ctypes.c_ulong(flags), data.encode() or None), f"mount {target}")
 
 
 def current() -> int:
-    """A descriptor of the calling thread's network namespace."""
+    """Return a descriptor of the calling thread's network namespace."""
     return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def same(one: int | str, other: int | str) -> bool:
-    """Whether two descriptors (or paths, such as OWN) are of one namespace."""
+    """Whether two descriptors (or paths, such as OWN) belong to one namespace."""
     return os.stat(one).st_ino == os.stat(other).st_ino
 
 
@@ -73,7 +73,7 @@ def inside(fd: int) -> Iterator[None]:
 
 
 def create() -> int:
-    """A new network namespace, held by the returned descriptor alone."""
+    """Make a new network namespace, held by the returned descriptor alone."""
     back = current()
     unshare(CLONE_NEWNET)
     try:
@@ -84,7 +84,7 @@ def create() -> int:
 
 
 def own_user_namespace() -> None:
-    """Become root of a user, mount and network namespace of our own; how an ordinary user gets to build networks."""
+    """Become root of our own user, mount and network namespace; this lets an ordinary user build networks."""
     uid, gid = os.geteuid(), os.getegid()
     unshare(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWNET)
     for name, text in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")):
@@ -94,7 +94,7 @@ def own_user_namespace() -> None:
 
 def die_with_parent(parent: int | None = None) -> None:
     """Have the kernel kill this process when the thread that started it ends, however it ends. `parent`: its process,
-    where it may have ended by now."""
+    which may have ended by now."""
     parent = parent or os.getppid()
     _check(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
     if os.getppid() != parent:  # it ended before we asked
@@ -104,11 +104,11 @@ def die_with_parent(parent: int | None = None) -> None:
 def write_sysctl(key: str, value: str) -> None:
     """Set a sysctl in the calling thread's namespace."""
     with open("/proc/sys/" + key.replace(".", "/"), "w") as file:
-        file.write(value)
+        file.write(value + "\n")  # without an end of the line an empty value would not be written at all
 
 
 def load_module(path: str) -> None:
-    """finit_module(2); modprobe needs more of a system than the guest has."""
+    """Load a module with finit_module(2); modprobe needs more of a system than the guest has."""
     fd = os.open(path, os.O_RDONLY)
     try:
         _check(_libc.syscall(_FINIT_MODULE[os.uname().machine], fd, b"", 0), f"load {path}")
@@ -117,7 +117,7 @@ def load_module(path: str) -> None:
 
 
 def ethtool(interface: str, command: int, value: int) -> None:
-    """Set one of an interface's switches; the old ioctl, which needs nothing but a socket."""
+    """Set one of an interface's offload flags with the old ioctl, which needs nothing but a socket."""
     number = ctypes.create_string_buffer(struct.pack("=II", command, value), 8)
     request = struct.pack("16sP", interface.encode(), ctypes.addressof(number)).ljust(40, b"\0")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
@@ -125,7 +125,7 @@ def ethtool(interface: str, command: int, value: int) -> None:
 
 
 def borrow(pid: int, fd: int) -> int:
-    """A descriptor of ours for what another process has open: pidfd_getfd(2)."""
+    """Return our own descriptor for what another process has open: pidfd_getfd(2)."""
     process = os.pidfd_open(pid)
     try:
         found = _libc.syscall(_PIDFD_GETFD, process, fd, 0)

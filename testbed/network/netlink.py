@@ -1,4 +1,4 @@
-"""The smallest netlink: send encoded requests, see each acknowledged, read link and qdisc counters.
+"""A minimal netlink: send encoded requests, wait for acknowledgements, read link and qdisc counters.
 
 Requests are encoded elsewhere by pyroute2 (messages.py). This file uses the standard library only, so that the agent
 starts quickly in the delay box, where importing pyroute2 takes over a second (and dataclasses a tenth).
@@ -27,7 +27,7 @@ class RefusedError(OSError):
 
 
 class QdiscStats(NamedTuple):
-    """What a qdisc has done since it was made, and what waits in it now."""
+    """What a qdisc has done since it was made, and what is queued in it now."""
 
     interface: int  # its index
     bytes: int
@@ -92,7 +92,7 @@ class Netlink:
                 yield data
 
     def qdiscs(self) -> list[QdiscStats]:
-        """Counters of every root qdisc that has a handle of its own (a default one has handle 0)."""
+        """Return the counters of every root qdisc that has its own handle (a default one has handle 0)."""
         found = []
         for data in self._dump(_GETQDISC, bytes(20)):
             index, handle = struct.unpack_from("=4xiI", data)
@@ -105,7 +105,7 @@ class Netlink:
         return found
 
     def links(self) -> list[LinkStats]:
-        """Counters of every interface."""
+        """Return the counters of every interface."""
         found = []
         for data in self._dump(_GETLINK, bytes(16)):
             (index,) = struct.unpack_from("=4xi", data)
@@ -117,7 +117,7 @@ class Netlink:
 
 
 def split(batch: bytes) -> list[bytes]:
-    """The messages of a batch as pyroute2's encoder leaves it."""
+    """Split a batch as pyroute2's encoder leaves it into its messages."""
     found, at = [], 0
     while at < len(batch):
         (length,) = struct.unpack_from("=I", batch, at)

@@ -1,5 +1,5 @@
-"""Scheduling: what emulates or measures the network goes before what computes, or links
-would seem slower than asked."""
+"""Scheduling: what emulates or measures the network has priority over what computes; else links would seem slower than
+asked."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ NICE = -10
 
 
 def raise_above_workers(pids: Sequence[int], level: int = MEASURING) -> str:
-    """Give processes the best class we may; says which, for the record. A box must not wait for who measures it, too,
-    nor for who measures another: measuring may spin."""
+    """Give processes the best class we may; return which, for the record. A box must not wait for a process that
+    measures it or another box, either: measuring may spin."""
     for name, attempt in (("real-time", _real_time), (f"nice {NICE}", _nice)):
         try:
             for pid in pids:
@@ -21,6 +21,17 @@ def raise_above_workers(pids: Sequence[int], level: int = MEASURING) -> str:
             continue
         return name
     return "ordinary"
+
+
+def go_first(box: str) -> bool:
+    """Put this process before all others, or it would measure how long it waits for a core; return whether it may also
+    spin. Neither with the host box: packets cross its links in soft interrupts, which kernels before 6.5 leave to an
+    ordinary thread on the same core. Measuring would delay what is measured; and the kernel's own clock, by which
+    packets are timed, excludes the time to wake up."""
+    if box == "host":
+        return False
+    raise_above_workers([os.getpid()])
+    return True
 
 
 def _real_time(pid: int, level: int) -> None:

@@ -1,11 +1,12 @@
-"""Which box this machine can run, found out by trying, and what to install where it can run none."""
+"""Finds out by trying which box this machine can run, and what to install where it can run none."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import struct
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from testbed.errors import MissingError
@@ -31,7 +32,7 @@ class Choice:
 
 
 def choose(wanted: str = "auto") -> Choice:
-    """The box to use: the asked one, else the host's kernel, else the guest. Never anything less."""
+    """Return the box to use: the asked one, else the host's kernel, else the guest. Never anything less."""
     if forbidden := try_in_child(lambda: None):
         raise MissingError(f"no network can be emulated here: {forbidden}", hint=ALLOW_NAMESPACES)
     host = try_in_child(_try_netem)
@@ -43,18 +44,46 @@ def choose(wanted: str = "auto") -> Choice:
     if wanted == "uml":
         if guest:
             raise MissingError(f"the delay box was asked for, but {guest}", hint=INSTALL_GUEST)
+        _check_guest_folder()
         return Choice("uml", "as asked")
     if not host:
         return Choice("host", "this kernel has netem")
     if not guest:
+        _check_guest_folder()
         return Choice("uml", f"{host}; the guest has netem")
     raise MissingError(
         f"no network can be emulated here: {host}, and {guest}", hint=f"{INSTALL_GUEST}, or {LOAD_NETEM}"
     )
 
 
+def guest_folder(environment: Mapping[str, str] = os.environ) -> tuple[str, str | None]:
+    """Return the directory where the guest's kernel keeps its memory, in a file, and the variable that names it."""
+    named = next((name for name in ("TMPDIR", "TMP", "TEMP") if environment.get(name)), None)
+    return (environment[named], named) if named else ("/dev/shm", None)
+
+
+def guest_folder_problem(folder: str) -> str | None:
+    """Return why no file can be made there; tried, leaving nothing behind."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return None
+    except OSError as error:
+        return f"{folder}: {error.strerror}"
+
+
+def _check_guest_folder() -> None:
+    folder, variable = guest_folder()
+    if problem := guest_folder_problem(folder):
+        name = f"the directory that {variable} names" if variable else "a directory"
+        remedy = f"unset {variable}, or let it name" if variable else "name in TMPDIR"
+        raise MissingError(
+            f"the guest keeps its memory in {name}, and cannot: {problem}",
+            hint=f"{remedy} a directory that exists and that you can write to",
+        )
+
+
 def try_in_child(attempt: Callable[[], str | None]) -> str | None:
-    """Run an attempt in a fresh network namespace of a child process; None when it worked, else why not."""
+    """Run an attempt in a fresh network namespace of a child process; return None when it worked, else why not."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -84,7 +113,7 @@ def _in_namespace(attempt: Callable[[], str | None]) -> str | None:
 
 
 def _try_netem() -> str | None:
-    """netem on a scratch loopback: built in, a loaded module or one that loads itself, only trying tells."""
+    """Try netem on a scratch loopback: built in, a loaded module or one that loads itself, only trying shows."""
     options = struct.pack("=6I", 0, 1000, 0, 0, 0, 0)
     attributes = struct.pack("=HH8s", 10, 1, b"netem\0\0\0") + struct.pack("=HH", 4 + len(options), 2) + options
     body = struct.pack("=BxxxiIII", 0, 1, 0x10000, 0xFFFFFFFF, 0) + attributes

@@ -7,38 +7,36 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
 from testbed.errors import NetworkError, ScenarioError
-from testbed.network.shape import Shape
+from testbed.link.shape import PROPERTIES, WRITTEN, Shape, unusual
 from testbed.scenario.base import suggestion
-from testbed.scenario.links import LinkOptions
-from testbed.scenario.units import Duration, Rate, Share, shown
+from testbed.scenario.links import in_words, number_of
+from testbed.scenario.units import shown
 
 if TYPE_CHECKING:
-    from testbed.network.handle import Handle
-    from testbed.plan import LinkPlan, NetworkPlan
+    from testbed.network.client import Client
+    from testbed.plan.model import LinkPlan, NetworkPlan
 
-KEYS = {"latency": "20ms", "rate": "5mbit", "jitter": "1ms", "loss": "0.1%", "buffer": "50ms"}  # with an example each
+KEYS = {name: PROPERTIES[name].example for name in WRITTEN}  # with an example each
 SWITCHES = {"up": True, "down": False}
 GRAMMAR = f"{', '.join(f'{key}=…' for key in KEYS)}, up or down"
 ENDS = "a link is w0-w1 (both directions) or w0>w1 (one; in a shell put it in quotes)"
 
 
 def parse(words: Sequence[str]) -> dict[str, Any]:
-    """The fields of a Shape that "rate=5mbit", "loss=1%", "down" give new values; units and limits as in scenarios."""
+    """Return the fields of a Shape that "rate=5mbit", "loss=1%", "down" set; units and limits as in scenarios."""
     given: dict[str, Any] = {}
     for word in words:
-        field, value = ("up", SWITCHES[word]) if word in SWITCHES else _field(word)
-        if field in given:
-            raise ScenarioError(f"{word}: {' or '.join(SWITCHES) if field == 'up' else field} is said twice")
-        given[field] = value
+        key, numbers = ("up", {"up": SWITCHES[word]}) if word in SWITCHES else _field(word)
+        if key in given:
+            raise ScenarioError(f"{word}: {' or '.join(SWITCHES) if key == 'up' else key} is said twice")
+        given |= numbers
     if not given:
         raise ScenarioError("nothing to set", hint=f"write any of {GRAMMAR}")
     return given
 
 
-def _field(word: str) -> tuple[str, Any]:
+def _field(word: str) -> tuple[str, dict[str, Any]]:
     key, _, text = word.partition("=")
     if key not in KEYS:
         near = suggestion(key, [*KEYS, *SWITCHES])
@@ -46,15 +44,13 @@ def _field(word: str) -> tuple[str, Any]:
     if not text:
         raise ScenarioError(f"{key} needs a value", hint=f"for example {key}={KEYS[key]}")
     try:
-        options = LinkOptions.model_validate({key: text})
-    except ValidationError as error:
-        reason = error.errors()[0].get("ctx", {}).get("error")
-        raise ScenarioError(f"{key}: {reason or error.errors()[0]['msg']}") from error
-    return key, getattr(options.on(Shape()), key)
+        return key, number_of(key, text)
+    except ValueError as error:
+        raise ScenarioError(str(error)) from error
 
 
-def apply(handle: Handle, link_text: str, settings: dict[str, Any]) -> dict[str, Shape]:
-    """Change one link, live; the changed directions ("w0>w1") as they are now."""
+def apply(handle: Client, link_text: str, settings: dict[str, Any]) -> dict[str, Shape]:
+    """Change one link, live; return the changed directions ("w0>w1") as they are now."""
     links = current(handle).links
     link, source = find(links, link_text)
     ab = settings if source in (None, link.a) else {}
@@ -68,14 +64,14 @@ def apply(handle: Handle, link_text: str, settings: dict[str, Any]) -> dict[str,
     return changed
 
 
-def apply_and_show(handle: Handle, link_text: str, words: Sequence[str]) -> None:
-    """What `net set` and the shell's `set` do: one line per changed direction."""
+def apply_and_show(handle: Client, link_text: str, words: Sequence[str]) -> None:
+    """Do what `net set` and the shell's `set` do: print one line per changed direction."""
     for direction, shape in apply(handle, link_text, parse(words)).items():
         print(f"{direction}  {describe(shape)}")
 
 
-def current(handle: Handle) -> NetworkPlan:
-    """The plan with every link as it is shaped now."""
+def current(handle: Client) -> NetworkPlan:
+    """Return the plan with every link as it is shaped now."""
     plan, shapes = handle.plan, handle.call("status")["links"]
     links = []
     for link in plan.links:
@@ -85,7 +81,7 @@ def current(handle: Handle) -> NetworkPlan:
 
 
 def find(links: Sequence[LinkPlan], text: str) -> tuple[LinkPlan, str | None]:
-    """The link that a text means, and the end it starts at where only one direction is meant."""
+    """Return the link that a text means, and the end it starts at where only one direction is meant."""
     known: dict[str, tuple[LinkPlan, str | None]] = {}
     for link in links:
         for one, other in ((link.a, link.b), (link.b, link.a)):
@@ -110,19 +106,5 @@ def _unknown(links: Sequence[LinkPlan], text: str, names: Sequence[str]) -> Netw
 
 
 def describe(shape: Shape) -> str:
-    """A shape in the words that `parse` takes."""
-    words = [f"latency={_time(shape.latency)}"]
-    words.append(f"rate={'unlimited' if shape.rate is None else Rate(shape.rate)}")
-    if shape.jitter:
-        words.append(f"jitter={_time(shape.jitter)}")
-    if shape.loss:
-        words.append(f"loss={Share(round(shape.loss, 9))}")
-    if shape.buffer is not None:
-        words.append(f"buffer={_time(shape.buffer)}")
-    if not shape.up:
-        words.append("down")
-    return " ".join(words)
-
-
-def _time(seconds: float) -> str:
-    return str(Duration(round(seconds, 9)))
+    """Describe a shape in the words that `parse` takes."""
+    return in_words(unusual(shape, besides=("latency", "rate")))

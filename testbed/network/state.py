@@ -1,7 +1,7 @@
-"""Which networks are up: one private directory each, holding everything that a later command needs to find or end it.
+"""Which networks are up: one private directory each, with everything that a later command needs to find or end it.
 
-Nothing else on the machine has a name of ours: namespaces, interfaces and the guest live exactly as long as the keeper
-process, so a directory whose keeper is gone is only a directory.
+Nothing else on the machine carries our names: namespaces, interfaces and the guest live exactly as long as the daemon
+process, so a directory whose daemon is gone is only a directory.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from pathlib import Path
 from testbed.errors import NetworkError
 
 STOP_SECONDS = 5.0
+KILL_SECONDS = 60.0  # which a killed process may take to go, where many wait for a processor
 LONGEST_NAME = 40
 NAME = re.compile(rf"[a-z0-9][a-z0-9-]{{0,{LONGEST_NAME - 1}}}")  # as scenarios have it; never a path
 LONGEST_SOCKET_PATH = 107  # bytes; the kernel's limit
 
 
 def base() -> Path:
-    """Where the directories are: /run for root, the user's runtime directory otherwise."""
+    """Return where the directories are: /run for root, else the user's runtime directory."""
     if chosen := os.environ.get("TESTBED_STATE"):
         return Path(chosen)
     if os.geteuid() == 0:
@@ -38,30 +39,30 @@ def base() -> Path:
 
 @dataclass(frozen=True)
 class State:
-    """What is written down of a running network."""
+    """What is recorded of a running network."""
 
     name: str
-    keeper: int  # process id
-    started: int  # its start time in clock ticks since boot: a process id alone may be somebody else's by now
+    daemon: int  # process id
+    started: int  # its start time in clock ticks since boot: its process id may have been reused
     box: str
     kernel: str
     rootless: bool
     path: str  # its directory; not derived, because inside a user namespace everybody is root
-    ready: bool = True  # False while it is being built; until the keeper runs, `keeper` is whoever starts it
+    ready: bool = True  # False while it is being built; until the daemon runs, `daemon` is the process that starts it
 
     @property
     def directory(self) -> Path:
         return Path(self.path)
 
     def alive(self) -> bool:
-        return start_time(self.keeper) == self.started
+        return start_time(self.daemon) == self.started
 
     def save(self) -> None:
         write_atomically(self.directory / "state.json", json.dumps(asdict(self)))
 
 
 def start_time(pid: int) -> int | None:
-    """When a process started, or None where there is no such process."""
+    """Return when a process started, or None where there is no such process."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -70,7 +71,7 @@ def start_time(pid: int) -> int | None:
 
 
 def own_name() -> str:
-    """This process, told apart from whoever has its number later."""
+    """Return a name of this process that a later process with the same id does not share."""
     return f"{os.getpid()}-{start_time(os.getpid())}"
 
 
@@ -87,7 +88,7 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def place(name: str) -> Path:
-    """The directory of the network of this name."""
+    """Return the directory of the network of this name."""
     if not NAME.fullmatch(name):
         raise NetworkError(
             f"{name!r} cannot be the name of a network",
@@ -97,7 +98,7 @@ def place(name: str) -> Path:
 
 
 def claim(name: str) -> Path:
-    """A fresh directory for a network; refused while a network of that name is up or being built."""
+    """Make a fresh directory for a network; refuse while a network of that name is up or being built."""
     directory = place(name)
     if len(os.fsencode(directory / "u" / "mconsole")) > LONGEST_SOCKET_PATH:
         raise NetworkError(
@@ -127,7 +128,7 @@ def claim(name: str) -> Path:
 
 
 def _make(directory: Path) -> None:
-    """mkdir; one that is there is only taken where it is empty or was ours, never over somebody's files."""
+    """Make the directory; use an existing one only if it is empty or was ours, never over a user's files."""
     if directory.is_dir() and {path.name for path in directory.iterdir()} <= {"state.json", "state.part"}:
         shutil.rmtree(directory)
     directory.mkdir(mode=0o700)
@@ -135,7 +136,7 @@ def _make(directory: Path) -> None:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Nobody else claims or removes a network meanwhile."""
+    """Keep other processes from claiming or removing a network meanwhile."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
@@ -145,7 +146,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def find(name: str, folder: Path | None = None) -> State | None:
-    """The network of this name, alive or not."""
+    """Return the network of this name, alive or not."""
     try:
         return State(**json.loads(((folder or base()) / name / "state.json").read_text()))
     except (OSError, ValueError, TypeError):
@@ -153,7 +154,7 @@ def find(name: str, folder: Path | None = None) -> State | None:
 
 
 def everything() -> list[tuple[Path, State | None]]:
-    """Every network's directory, with its state where that can be read. Other directories are not ours."""
+    """Return every network's directory, with its state where it can be read. Other directories are not ours."""
     if not base().is_dir():
         return []
     return [(path, find(path.name)) for path in sorted(base().iterdir()) if (path / "state.json").is_file()]
@@ -164,7 +165,7 @@ def running() -> list[State]:
 
 
 def pick(name: str | None) -> State:
-    """The network a command means: the named one, else the only one."""
+    """Return the network a command means: the named one, else the only one."""
     up = running()
     if name is None and len(up) == 1:
         return up[0]
@@ -181,36 +182,36 @@ def pick(name: str | None) -> State:
     if (found := find(name)) and found.alive():
         hint = "it is being built; try again in a moment"
     elif found:
-        hint = f"it ended badly, see {found.directory}/keeper.log; testbed down {name} removes what is left"
+        hint = f"it ended badly, see {found.directory}/daemon.log; testbed down {name} removes what is left"
     raise NetworkError(f"no network named {name} is up (up: {names})", hint=hint)
 
 
 def end(directory: Path, state: State | None) -> None:
-    """End a network's keeper, which ends everything else, and remove its directory."""
+    """End a network's daemon, which ends everything else, and remove its directory."""
     deadline = time.monotonic() + STOP_SECONDS
-    while state and state.alive() and not state.box and time.monotonic() < deadline:  # its keeper does not run yet
+    while state and state.alive() and not state.box and time.monotonic() < deadline:  # its daemon does not run yet
         time.sleep(0.01)
         state = find(directory.name)
     for number in (signal.SIGTERM, signal.SIGKILL):
         if not (state and state.alive()):
             break
         try:
-            os.kill(state.keeper, number)
+            os.kill(state.daemon, number)
         except ProcessLookupError:  # it ended meanwhile
             break
         except PermissionError as error:
             raise NetworkError(f"the network {state.name} belongs to another user") from error
-        deadline = time.monotonic() + STOP_SECONDS
+        deadline = time.monotonic() + (STOP_SECONDS if number == signal.SIGTERM else KILL_SECONDS)
         while state.alive() and time.monotonic() < deadline:
             time.sleep(0.01)
     release(directory)
 
 
 def release(directory: Path) -> None:
-    """Remove a network's directory unless somebody else has claimed it meanwhile."""
+    """Remove a network's directory unless another process has claimed it meanwhile."""
     with contextlib.suppress(FileNotFoundError), _alone(directory.parent):
         found = find(directory.name, directory.parent)
-        if not (found and found.alive() and found.keeper != os.getpid()):
+        if not (found and found.alive() and found.daemon != os.getpid()):
             remove(directory)
 
 

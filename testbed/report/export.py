@@ -16,11 +16,12 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
-from pyarrow import parquet
 
 from testbed.errors import StorageError
-from testbed.results.opened import Run
-from testbed.results.stored import reading
+from testbed.link.counts import COUNTS
+from testbed.results import columns
+from testbed.results.parquet import read_batches, there
+from testbed.results.run import Run
 from testbed.results.swept import TEXT
 
 STREAMED = ("metrics", "trace", "counters")
@@ -37,72 +38,10 @@ CELL = {
     "point": "number of the network, as in links.csv",
     "variant": "number of the combination of swept values",
 }
-PARTS = {
-    "step_s": "seconds per step on the training clock",
-    "compute_s": "of these, for gradients and data",
-    "codec_s": "of these, for compressing and decompressing",
-    "wait_s": "of these, standing still for messages",
-    "mix_s": "of these, for averaging and updating",
-    "other_s": "of these, for everything else",
-    "exchange_s": "seconds that a step's messages took, hidden behind the gradient or not; mean over the steps in "
-    "which it was seen, one of five where methods overlap",
-    "floor_s": "seconds per step that the messages alone need on these links",
-    "bytes_per_step": "payload bytes sent by one worker in a step",
-    "target_s": "seconds until the target was reached; empty: it was not, or there is none",
-}
 COLUMNS: Mapping[str, Mapping[str, str]] = {
-    "results": {
-        **CELL,
-        **PARTS,
-        "error": "why the cell failed or diverged; empty: it did not",
-        "diverged_step": "at which its model was seen to be no number any more; empty: never",
-        "steps": "steps that were trained",
-        "seconds": "all of training, on the training clock",
-        "wire_bytes": "bytes that left all workers' ports, headers included",
-        "overruns": "gradients that took longer than step_time",
-        "queued": "share of its time that the worker worst off was ready to run and had no processor",
-        "idle": "median share of the processors left idle",
-        "target": "metric of the target",
-        "target_value": "its value",
-        "target_step": "step at which it was reached",
-        "memory_bytes": "of the largest worker, shared with no other",
-        "verdict": "faithful, suspect, invalid; or failed, diverged",
-        "reasons": "against a better verdict, as JSON",
-        "options": "of the method, as JSON",
-        "decided": "what the method chose at run time, as JSON",
-        "cell_s": "seconds that the cell took, starting and evaluation included",
-        "train_loss": "last one, mean over workers",
-        "test_loss": "last one, mean over workers",
-        "test_accuracy": "last one, mean over workers",
-        "consensus": "last distance of the workers' models from their average",
-        "average_test_loss": "last one, of the averaged model",
-        "average_test_accuracy": "last one, of the averaged model",
-    },
-    "comparison": {
-        "setting": CELL["setting"],
-        "method": CELL["method"],
-        "family": CELL["family"],
-        **PARTS,
-        "runs": "repeats that count: neither failed nor diverged nor invalid",
-        "failed": "repeats that failed",
-        "diverged": "repeats whose training diverged: no time to a target counts then",
-        "diverged_step": "at which that was first seen, in any of them",
-        "backend": "that carried the messages: gloo or nccl",
-        "congestion": "TCP's congestion control in force",
-        "suspect": "repeats that count, but were marked suspect",
-        "queued": "share of its time that the worker worst off was ready to run and had no processor",
-        "invalid": "repeats left out because their emulation was invalid",
-        "step_spread": "half the range of step_s over repeats",
-        "target_spread": "half the range of target_s over repeats",
-        "reached": "repeats that reached the target",
-        "target": "the target in words",
-        "accuracy": "mean test accuracy at the end",
-        "loss": "mean test loss at the end",
-        "speedup": "how many times sooner than all-reduce at the same setting",
-        "speedup_of": "at what: time to target, or time per step",
-        "verdict": "the worst of the repeats",
-        "reasons": "against a better verdict, as JSON",
-    },
+    "results": CELL | {one.key: one.explained for one in columns.COLUMNS if one.cell or one.group},
+    "comparison": {key: CELL[key] for key in ("setting", "method", "family")}
+    | {one.key: one.explained for one in columns.COLUMNS if one.compared},
     "metrics": {
         **CELL,
         "worker": "rank; -1: of the averaged model, or of all",
@@ -155,7 +94,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
 
 
 def export_csv(run: Run, directory: Path, *, with_trace: bool = False, with_counters: bool = False) -> list[Path]:
-    """The files written: always results, comparison, metrics, links, verdicts and columns."""
+    """Return the files written: always results, comparison, metrics, links, verdicts and columns."""
     wanted = {"metrics", *(["trace"] if with_trace else []), *(["counters"] if with_counters else [])}
     tables = {
         "results": run.results,
@@ -175,16 +114,18 @@ def export_csv(run: Run, directory: Path, *, with_trace: bool = False, with_coun
 
 
 def meaning(table: str, column: str) -> str:
-    """Of a column; those that only a sweep makes have the swept key's name."""
+    """Return the meaning of a column; those that only a sweep makes have the swept key's name."""
     if known := COLUMNS[table].get(column):
         return known
+    if table == "links" and (counted := COUNTS.get(column.removesuffix("_asked"))):
+        return f"share of packets {counted.words}, as {'asked for' if column.endswith('_asked') else 'measured'}"
     if column.endswith(TEXT):
         return "a swept value, as written in the scenario"
     return "a swept value in base units (seconds, bit/s, bytes, shares), or a metric of the method's own"
 
 
 def _write_frame(frame: pd.DataFrame, name: str, directory: Path) -> list[str]:
-    """Its columns; of an empty one, those that it would have."""
+    """Write a frame; return its columns; of an empty one, those that it would have."""
     if frame.columns.empty:
         frame = pd.DataFrame(columns=list(COLUMNS[name]))
     plain = frame.copy()
@@ -200,7 +141,7 @@ def _text(value: Any) -> Any:
 
 
 def _stream(run: Run, name: str, file: Path) -> list[str]:
-    """A table of all cells, in the order of the plan; its columns."""
+    """Write a table of all cells, in the order of the plan; return its columns."""
     batches = _batches(run, f"{name}.parquet")
     first = next(batches, None)
     if first is None:
@@ -212,19 +153,18 @@ def _stream(run: Run, name: str, file: Path) -> list[str]:
 
 
 def _batches(run: Run, name: str) -> Iterator[Any]:
-    """Parts of a table of all cells, with what its cell is in front of each row; words as plain text."""
+    """Yield parts of a table of all cells, each row preceded by what its cell is; words as plain text."""
     for row in run.cells.to_dict("records"):
         file = run.directory.cell(row["cell"]) / name
-        if row["cell"] not in run.raw or not file.is_file():
+        if row["cell"] not in run.raw or not there(file):
             continue
-        with reading(file):
-            batches = parquet.ParquetFile(file).iter_batches(ROWS)
-        for batch in batches:
-            known = {str(key): value for key, value in row.items() if key not in batch.schema.names}
-            front = {key: pa.repeat(_scalar(value), batch.num_rows) for key, value in known.items()}
-            own = {key: _plain(batch[key]) for key in batch.schema.names}
-            if batch.num_rows:
-                yield pa.table(front | own)
+        with run.directory.skipping():
+            for batch in read_batches(file, ROWS):
+                known = {str(key): value for key, value in row.items() if key not in batch.schema.names}
+                front = {key: pa.repeat(_scalar(value), batch.num_rows) for key, value in known.items()}
+                own = {key: _plain(batch[key]) for key in batch.schema.names}
+                if batch.num_rows:
+                    yield pa.table(front | own)
 
 
 def _scalar(value: Any) -> Any:

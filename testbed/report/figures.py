@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from testbed.errors import StorageError
 
 if TYPE_CHECKING:
-    from testbed.results.opened import Run
+    from testbed.results.run import Run
 
 SUFFIXES = (".pdf", ".png")
 LEFT_OUT = (
@@ -22,7 +22,7 @@ LEFT_OUT = (
 
 @dataclass(frozen=True)
 class Drawn:
-    """A figure in the page."""
+    """A figure on the page."""
 
     name: str
     title: str
@@ -37,9 +37,9 @@ class Drawn:
 
 
 def draw_all(run: Run, say: Callable[[str], None], options: Mapping[str, Mapping[str, Any]]) -> list[Drawn]:
-    """Draw what the run has data for, also as files in figures/. What cannot be drawn is told and left out. `options`:
-    of figures that have some, by name."""
-    from analysis import catalogue, reading
+    """Draw what the run has data for, also as files in figures/. What cannot be drawn is reported and left out.
+    `options`: of figures that have some, by name."""
+    from testbed.analysis import catalogue, reading
 
     found = []
     for name in catalogue.FIGURES:
@@ -57,7 +57,7 @@ def draw_all(run: Run, say: Callable[[str], None], options: Mapping[str, Mapping
 
 
 def _drawn(run: Run, name: str, folder: Path, options: Mapping[str, Any]) -> Drawn:
-    from analysis import catalogue, style
+    from testbed.analysis import catalogue, style
 
     made = catalogue.module(name).draw(run, **options)
     folder.mkdir(exist_ok=True)

@@ -8,7 +8,6 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +15,23 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from testbed import __version__
-from testbed.network.view import link_rows
-from testbed.report import answer, tables, words
+from testbed.answer import sentence, words
+from testbed.answer.inputs import setup
+from testbed.report import tables
 from testbed.report.figures import Drawn
-from testbed.report.setup import setup
+from testbed.report.links import link_rows
 from testbed.report.timeline import LEGEND, ROW, Timeline, timeline, window
-from testbed.results.comparison import Line, compare, method_label
-from testbed.results.floors import above_floor
+from testbed.results.above_floor import above_floor
+from testbed.results.cell import CellResult
+from testbed.results.comparison import Line, compare
 from testbed.results.listing import began
 from testbed.results.logs import logs
-from testbed.results.opened import Run
-from testbed.results.show import MTU, calibration, newest
+from testbed.results.logs import read as read_log
+from testbed.results.parquet import there
+from testbed.results.run import Run
 from testbed.results.status import outcome, status
-from testbed.results.verdict import ORDER
+from testbed.results.surroundings import MeasuredNetwork, newest
+from testbed.verdict import ORDER
 
 GRADES = {"faithful": "✓", "suspect": "!", "invalid": "✕", "failed": "✕", "diverged": "↗"}
 MOST_LINKS, MOST_REASONS, MOST_EVENTS, MOST_FAILURES = 80, 30, 200, 20
@@ -40,11 +43,11 @@ _UNIT = re.compile(r"(\d) (?=(?:%|[mnµ]?s|min|h|[kMG]?bit/s|worker)\b|%)")  # a
 
 
 def render(run: Run, figures: Sequence[Drawn]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     results = list(run.raw.values())
     lines = compare(results)
     about = setup(run.directory, done=len(results))
-    found = answer.answer(lines, about)
+    found = sentence.answer(lines, about)
     shown_at = telling(lines, about)
     timelines = _timelines(run, lines, shown_at)
     events = _events(run, results)
@@ -52,7 +55,7 @@ def render(run: Run, figures: Sequence[Drawn]) -> str:
         (figure for figure in figures if figure.name not in OF_NETWORK), key=lambda figure: figure.name != "winner_map"
     )
     script = (HERE / "report.js").read_text()
-    table = tables.comparison(lines, answer.leaders(lines, about))
+    table = tables.comparison(lines, sentence.leaders(lines, about))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     swept = len({line.setting for line in lines}) > 1
     template = _environment().get_template("report.html.j2")
@@ -67,7 +70,8 @@ def render(run: Run, figures: Sequence[Drawn]) -> str:
         table=table,
         table_means=_table_means(lines, about),
         above_floor=above_floor(lines),
-        caption=f"{words.count(len(lines), 'result')}: one row for each method{' and setting' if swept else ''}",
+        caption=f"{words.count(len(lines), 'result')}: one row for each method{' and setting' if swept else ''}"
+        + (f"; {slowly}" if (slowly := words.slow_motion(results)) else ""),
         swept=swept,
         starts={number for number in range(1, len(lines)) if lines[number].setting != lines[number - 1].setting},
         grades=GRADES,
@@ -78,13 +82,13 @@ def render(run: Run, figures: Sequence[Drawn]) -> str:
         row_height=ROW,
         window=words.seconds(timelines[0].seconds) if timelines else "",
         network_figures=[figure for figure in figures if figure.name in OF_NETWORK],
-        points=_points(newest(run.directory.read_json("links.json", []))),
+        points=_points(newest(run.directory.networks())),
         **_verdicts(results),
         warnings=tables.warnings(results),
         **events,
         seeds=sorted({str(cell) for cell in run.cells["seed"].dropna().astype(int)}) if len(run.cells) else [],
         timed=run.data.get("on_failure") == "continue",
-        scenario=(run.path / "scenario.yaml").read_text(),
+        scenario=run.directory.scenario_text(),
         **_repeat(run),
         version=__version__,
         done=about.done,
@@ -92,21 +96,21 @@ def render(run: Run, figures: Sequence[Drawn]) -> str:
     )
 
 
-def telling(lines: Sequence[Line], about: answer.Setup) -> str:
-    """The setting to look at closely: where the fastest gains most over all-reduce, else the first."""
+def telling(lines: Sequence[Line], about: sentence.Setup) -> str:
+    """Return the setting to look at closely: where the fastest gains most over all-reduce, else the first."""
     best, where = 0.0, lines[0].setting if lines else ""
     for setting in dict.fromkeys(line.setting for line in lines):
-        race = answer.race([line for line in lines if line.setting == setting], about)
+        race = sentence.race([line for line in lines if line.setting == setting], about)
         if race.baseline and race.baseline.time / race.entries[0].time > best:
             best, where = race.baseline.time / race.entries[0].time, setting
     return where
 
 
 def telling_point(run: Run) -> int:
-    """The network of that setting, by its number."""
+    """Return the network of that setting, by its number."""
     results = list(run.raw.values())
     setting = telling(compare(results), setup(run.directory, done=len(results)))
-    return next((result.get("point", 0) for result in results if result.get("setting", "") == setting), 0)
+    return next((result.cell.point for result in results if result.setting == setting), 0)
 
 
 def _environment() -> Environment:
@@ -137,7 +141,7 @@ def _sections(
     return [*found, ("repeat", "Repeat it")]
 
 
-def _table_means(lines: Sequence[Line], about: answer.Setup) -> str:
+def _table_means(lines: Sequence[Line], about: sentence.Setup) -> str:
     target = None if about.emulated else next((line.target for line in lines if line.target), None)
     if target:
         return (
@@ -148,34 +152,34 @@ def _table_means(lines: Sequence[Line], about: answer.Setup) -> str:
 
 
 def _timelines(run: Run, lines: Sequence[Line], setting: str) -> list[Timeline]:
-    """Of every method at one setting, its first repeat that counts."""
+    """Return timelines of every method at one setting, its first repeat that counts."""
     steps = {line.method: line.step_s for line in lines if line.setting == setting and line.step_s}
     if not steps:
         return []
     seconds = window(list(steps.values()))
     found: dict[str, Timeline] = {}
     for result in run.raw.values():
-        method = method_label(result)
-        counts = result["error"] is None and result["verdict"]["grade"] != "invalid"
-        file = run.directory.cell(result["id"]) / "trace.parquet"
-        if result.get("setting", "") != setting or method in found or not counts or not file.is_file():
+        method = result.method
+        counts = result.error is None and result.verdict.grade != "invalid"
+        file = run.directory.cell(result.id) / "trace.parquet"
+        if result.setting != setting or method in found or not counts or not there(file):
             continue
-        if one := timeline(file, words.method(method), seconds, steps[method]):
-            found[method] = one
+        with run.directory.skipping():
+            if one := timeline(file, words.method(method), seconds, steps[method]):
+                found[method] = one
         if len(found) == MOST_TIMELINES:
             break
     return list(found.values())
 
 
-def _points(links: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The table of every network."""
+def _points(networks: Sequence[MeasuredNetwork]) -> list[dict[str, Any]]:
+    """Return the table of every network."""
     points = []
-    for stored in links:
-        found, mtu = calibration(dict(stored)), stored.get("mtu", MTU)
-        headings, rows = link_rows(found.probes[:MOST_LINKS], mtu)
+    for found in networks:
+        headings, rows = link_rows(found.probes[:MOST_LINKS], found.mtu)
         points.append(
             {
-                "label": words.setting(stored["label"]) if stored["label"] else "",
+                "label": words.setting(found.label) if found.label else "",
                 "grade": found.verdict.grade,
                 "reasons": found.verdict.reasons[:8],
                 "headings": headings,
@@ -187,7 +191,7 @@ def _points(links: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return points
 
 
-def _verdicts(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _verdicts(results: Sequence[CellResult]) -> dict[str, Any]:
     counts = Counter(outcome(result) for result in results)
     found = tables.verdicts(results)
     return {
@@ -197,18 +201,18 @@ def _verdicts(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _events(run: Run, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    failed = sorted((result for result in results if result["error"]), key=status, reverse=True)  # diverged last
+def _events(run: Run, results: Sequence[CellResult]) -> dict[str, Any]:
+    failed = sorted((result for result in results if result.error), key=status, reverse=True)  # diverged last
     happened = tables.happenings(results)
     return {
         "failures": [
             {
                 "cell": tables.cell_label(result),
                 "status": status(result),
-                "error": result["error"],
-                "hint": result.get("hint"),
-                "reached": result.get("reached"),
-                "log": _log(run, result["id"]),
+                "error": result.error,
+                "hint": result.hint,
+                "reached": result.reached,
+                "log": _log(run, result.id),
             }
             for result in failed[:MOST_FAILURES]
         ],
@@ -218,31 +222,32 @@ def _events(run: Run, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _log(run: Run, cell: str) -> str:
-    """The ends of what its workers said."""
+    """Return the ends of its workers' logs."""
     found = []
     for file in logs(run.directory, None, cell):
-        text = file.read_text(errors="replace").strip()
+        text = ""
+        with run.directory.skipping():
+            text = read_log(file, 4 * LOG_TAIL).strip()
         if text:
             found.append(f"{file.stem}: {'…' if len(text) > LOG_TAIL else ''}{text[-LOG_TAIL:]}")
     return "\n\n".join(found[:8])
 
 
 def _repeat(run: Run) -> dict[str, Any]:
-    """What a reader needs to do it again."""
-    found = run.directory.read_json("environment.json")
+    """Return what a reader needs to repeat the run."""
+    found = run.directory.environment()
     if not found:
         return {"environment": [], "settings": []}
-    packages = ", ".join(f"{name} {version}" for name, version in found["packages"].items() if version)
-    when = datetime.fromisoformat(found["time"])
+    packages = ", ".join(f"{name} {version}" for name, version in found.packages.items() if version)
     rows = [
-        ("command", shlex.join(found.get("command", []))),
-        ("when", f"{when:%Y-%m-%d %H:%M:%S %z}".strip()),
-        ("testbed", found["git"] or f"{found['packages'].get('testbed')}, not from a checkout"),
-        ("box", f"{found['box']} ({found['box_reason']}), kernel {found['box_kernel']}"),
-        ("runtime", found["runtime"]),
-        ("machine", f"{found['cpu']}, {words.count(found['cores'], 'core')}, {found['memory_bytes'] / 1e9:.0f} GB"),
-        ("kernel", f"{found['kernel']} {found.get('machine', '')}"),
-        ("python", f"{found['python']}, {packages}"),
+        ("command", shlex.join(found.command)),
+        ("when", f"{found.when:%Y-%m-%d %H:%M:%S %z}".strip()),
+        ("testbed", found.git or f"{found.packages.get('testbed')}, not from a checkout"),
+        ("box", f"{found.box} ({found.box_reason}), kernel {found.box_kernel}"),
+        ("runtime", found.runtime),
+        ("machine", f"{found.cpu}, {words.count(found.cores, 'core')}, {found.memory_bytes / 1e9:.0f} GB"),
+        ("kernel", f"{found.kernel} {found.machine}"),
+        ("python", f"{found.python}, {packages}"),
     ]
-    known = {**found.get("sysctls", {}), **found.get("network_settings", {})}
+    known = {**found.sysctls, **found.network_settings}
     return {"environment": rows, "settings": list(known.items())}

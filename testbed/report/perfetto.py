@@ -1,8 +1,8 @@
 """Cells' traces for Perfetto and chrome://tracing, in the Chrome trace event format. `testbed trace` calls `write`.
 
 A process per worker, with lanes for computing, coding and both directions of each edge; an arrow from where a message
-was handed over to where it had come; beside them what links, ports and processes counted. Times are exact to the
-nanosecond and begin at 0 with each cell's first span, so that cells written into one file lie below each other.
+was sent to where it arrived; beside them the counters of links, ports and processes. Times are exact to the nanosecond
+and begin at 0 with each cell's first span, so that cells written into one file lie below each other.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from testbed.errors import ScenarioError, StorageError
 from testbed.report.perfetto_counters import Sample, instants, samples
 from testbed.results.exchanges import EDGE, messages
-from testbed.results.opened import Run
+from testbed.results.run import Run
 from testbed.worker.trace import KINDS
 
 Integers = NDArray[np.int64]
@@ -40,7 +40,7 @@ CHUNK = 50_000  # events that are text in memory at a time
 
 @dataclass(frozen=True)
 class Selection:
-    """What of a cell is wanted."""
+    """The wanted part of a cell."""
 
     first: int = 0
     end: int | None = None  # the first step that is not
@@ -48,7 +48,7 @@ class Selection:
 
     @staticmethod
     def parse(steps: str | None, workers: str | None) -> Selection:
-        """Of "10:20" (10 to 19, as Python counts), ":20", "10:" or "10", and of "w0,w3"."""
+        """Parse "10:20" (10 to 19, as Python counts), ":20", "10:" or "10", and "w0,w3"."""
         first, end = 0, None
         if steps is not None:
             before, colon, after = steps.partition(":")
@@ -67,7 +67,7 @@ class Selection:
         return Selection(first, end, frozenset(map(int, names)))
 
     def of(self, table: Any) -> Any:
-        """The rows of a trace that belong to it."""
+        """Return the rows of a trace that belong to it."""
         wanted = pc.greater_equal(table["step"], self.first)
         if self.end is not None:
             wanted = pc.and_(wanted, pc.less(table["step"], self.end))
@@ -88,7 +88,7 @@ class Written:
 
 @dataclass
 class Spans:
-    """Chosen spans of one cell as columns, times from the cell's beginning."""
+    """Selected spans of one cell as columns, times from the cell's beginning."""
 
     worker: Integers
     kind: Integers  # as in KINDS
@@ -121,7 +121,7 @@ class Spans:
 
 
 def write(run: Run, cells: Sequence[str], file: Path, selection: Selection | None = None) -> Written:
-    """These cells into one file, gzipped if its name ends with .gz; one cell is in memory at a time."""
+    """Write these cells into one file, gzipped if its name ends with .gz; one cell is in memory at a time."""
     selection, written = selection or Selection(), Written()
     about = [{"cell": cell, **_described(run, cell)} for cell in cells]
     with _opened(file) as out:
@@ -144,7 +144,7 @@ def write(run: Run, cells: Sequence[str], file: Path, selection: Selection | Non
 
 @contextmanager
 def _opened(file: Path) -> Iterator[IO[str]]:
-    """A file that is there when it is complete."""
+    """Open a file that appears only when it is complete."""
     unfinished = file.with_name(f"{file.name}.part")
     try:
         with gzip.open(unfinished, "wt", 5) if file.suffix == ".gz" else unfinished.open("w") as out:
@@ -157,10 +157,10 @@ def _opened(file: Path) -> Iterator[IO[str]]:
 
 
 def _described(run: Run, cell: str) -> dict[str, Any]:
-    result = run.raw.get(cell, {})
+    result = run.raw.get(cell)
     row = run.cells.set_index("cell").loc[cell]
-    grade = result["verdict"]["grade"] if result else None
-    return {"method": row["method"], "setting": row["setting"], "verdict": grade, "error": result.get("error")}
+    found = {"verdict": result.verdict.grade, "error": result.error} if result else {"verdict": None, "error": None}
+    return {"method": row["method"], "setting": row["setting"], **found}
 
 
 def _read(run: Run, cell: str, selection: Selection) -> Spans:
@@ -179,8 +179,8 @@ def _read(run: Run, cell: str, selection: Selection) -> Spans:
 
 
 def _sublanes(spans: Spans) -> Integers:
-    """0 for nearly all. Spans of a lane must nest; one that only overlaps another goes to the next lane beside it, as
-    does a message that is sent while the last is still on its way."""
+    """Return each span's sublane, 0 for nearly all. Spans of a lane must nest; one that only overlaps another goes to
+    the next lane, as does a message that is sent while the last is still on its way."""
     found = np.zeros(len(spans), dtype=np.int64)
     order = np.lexsort((-spans.end, spans.start))
     open_ends: dict[tuple[int, int], list[list[int]]] = {}
@@ -191,7 +191,7 @@ def _sublanes(spans: Spans) -> Integers:
 
 
 def _room(stacks: list[list[int]], start: int, end: int) -> int:
-    """The first lane in which this span lies within the last one that is not over, or in which all are over."""
+    """Return the first lane in which this span lies within the last open one, or in which all are over."""
     for number, ends in enumerate(stacks):
         while ends and ends[-1] <= start:
             ends.pop()
@@ -203,7 +203,7 @@ def _room(stacks: list[list[int]], start: int, end: int) -> int:
 
 
 def _names(spans: Spans, pids: dict[int, int], network: int, title: str) -> Iterator[str]:
-    """What processes and lanes are called, and their order."""
+    """Yield the names of processes and lanes, and their order."""
     for rank, pid in pids.items():
         yield from _metadata("process", pid, 0, f"{title}w{rank}", pid)
     yield from _metadata("process", network, 0, f"{title}network", network)
@@ -238,8 +238,8 @@ def _texts(*parts: Iterator[str]) -> Iterator[list[str]]:
 
 
 def arrows(spans: Spans) -> tuple[Integers, Integers]:
-    """Which span sent a message and which one saw it come, or waited for it: of the n-th from a worker to another in a
-    step, where both are there."""
+    """Return which span sent a message and which one received or waited for it: of the n-th from a worker to another in
+    a step, where both are there."""
     every = pd.DataFrame({"worker": spans.worker, "kind": spans.kind, "step": spans.step, "peer": spans.peer})
     known = pd.concat([messages(every, kind) for kind in ("receive", "wait")])
     pairs = known.drop_duplicates([*EDGE, "nth"])  # where its arrival was seen, that is where an arrow ends
@@ -249,12 +249,12 @@ def arrows(spans: Spans) -> tuple[Integers, Integers]:
 
 
 def _inside(spans: Spans, rows: Integers) -> Integers:
-    """The last moment of each: at its very end, a span is no longer there for an arrow to point to."""
+    """Return the last moment of each: at its very end, a span is no longer there for an arrow to point to."""
     return np.maximum(spans.start[rows], spans.end[rows] - 1)
 
 
 def _events(run: Run, cell: str, spans: Spans, pids: dict[int, int], network: int, written: Written) -> Iterator[str]:
-    """All events in the order of time; at the same time the longer span first, then arrows."""
+    """Yield all events in order of time; at the same time the longer span first, then arrows."""
     source, target = arrows(spans)
     beside = _beside(run, cell, spans, pids, network)
     n, flows, others = len(spans), len(source), len(beside)
@@ -289,7 +289,7 @@ def _events(run: Run, cell: str, spans: Spans, pids: dict[int, int], network: in
 
 
 def _slices(spans: Spans, rows: Integers) -> Iterator[str]:
-    """What stands behind the beginning of each of these spans."""
+    """Yield the rest of each of these spans' events, after its beginning."""
     names = ("kind", "start", "end", "step", "peer", "bytes_logical", "bytes_wire")
     columns = (getattr(spans, name)[rows].tolist() for name in names)
     heads = [f',"ph":"X","name":"{kind}","cat":"{CATEGORIES[kind]}","dur":' for kind in KINDS]
@@ -304,14 +304,14 @@ def _slices(spans: Spans, rows: Integers) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _Beside:
-    """An event that is no span: when, and what to write."""
+    """An event other than a span: when, and what to write."""
 
     at: int
     text: str
 
 
 def _beside(run: Run, cell: str, spans: Spans, pids: dict[int, int], network: int) -> list[_Beside]:
-    """What was counted, and what happened to links and workers, while the chosen spans lasted."""
+    """Return what was counted, and what happened to links and workers, while the selected spans lasted."""
     first, last = int(spans.start.min()), int(spans.end.max())
     processes = {f"w{rank}": pid for rank, pid in pids.items()}
     file = run.directory.cell(cell) / "counters.parquet"

@@ -1,4 +1,4 @@
-"""What counters.parquet has for a timeline: rates, queues, drops and processors as tracks. perfetto.py writes them."""
+"""Tracks of a timeline from counters.parquet: rates, queues, drops and processors. perfetto.py writes them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from testbed.results.stored import reading
+from testbed.results.parquet import read_table, there
 
 
 @dataclass(frozen=True)
@@ -43,15 +43,15 @@ class Sample:
     """One point of a track."""
 
     at: int  # ns from the cell's beginning
-    worker: str  # to whom it belongs; of a link or the machine, nobody
+    worker: str  # its worker; empty for a link or the machine
     track: str
     unit: str
     value: float
 
 
 def samples(file: Path, zero_ns: int, first: int, last: int, workers: Collection[str]) -> Iterator[Sample]:
-    """Between two times, of these workers, of the links that begin or end at one of them, and of the machine. What
-    changed between two samples is shown from the first of them on."""
+    """Yield samples between two times, of these workers, of the links that begin or end at one of them, and of the
+    machine. What changed between two samples is shown from the first of them on."""
     table = _read(file)
     if table.empty:
         return
@@ -74,7 +74,7 @@ def samples(file: Path, zero_ns: int, first: int, last: int, workers: Collection
 
 
 def instants(file: Path, zero_ns: int, first: int, last: int) -> Iterator[tuple[int, str]]:
-    """What the scenario's events did to links and workers, and when."""
+    """Yield what the scenario's events did to links and workers, and when."""
     table = _read(file)
     if table.empty:
         return
@@ -85,10 +85,7 @@ def instants(file: Path, zero_ns: int, first: int, last: int) -> Iterator[tuple[
 
 
 def _read(file: Path) -> Any:
-    if not file.is_file():
-        return pd.DataFrame()
-    with reading(file):
-        return pd.read_parquet(file)
+    return read_table(file).to_pandas() if there(file) else pd.DataFrame()
 
 
 def _wanted(kind: str, name: str, workers: Collection[str]) -> bool:

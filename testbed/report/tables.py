@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import dataclass, replace
+from functools import partial
 
-from testbed.report import words
-from testbed.results.comparison import Line, method_label
+from testbed.answer import words
+from testbed.results import columns
+from testbed.results.cell import CellResult
+from testbed.results.comparison import Line
 
-PARTS = {"compute": ("compute",), "codec": ("codec",), "wait": ("wait",), "other": ("mix", "other")}
+FIRST = ("target_s", "speedup")  # what is compared
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What stands in a table, and what it is sorted by."""
+    """A cell of a table, and what it is sorted by."""
 
     text: str
     value: float | str | None = None  # None: below all others
@@ -51,7 +53,7 @@ class Row:
     cells: tuple[Cell, ...]
     bar: Bar | None
     doubtful: bool
-    leads: bool  # the fastest at its setting, or not to be told from it
+    leads: bool  # the fastest at its setting, or indistinguishable from it
 
 
 @dataclass(frozen=True)
@@ -64,69 +66,58 @@ class Table:
 
 
 def comparison(lines: Sequence[Line], leaders: Set[tuple[str, str]] = frozenset()) -> Table:
-    """As on the terminal, with spreads and what was left out. `leaders`: settings with the methods that lead there."""
+    """Return the terminal's table, with spreads and what was left out. `leaders`: settings with leading methods."""
     target = next((line.target for line in lines if line.target), None)
     swept = len({line.setting for line in lines}) > 1
-    scored = any(line.accuracy is not None for line in lines)
-    lossy = any(line.loss is not None for line in lines)
-    columns = [Column("method", number=False)]
-    if swept:
-        columns.insert(0, Column("setting", "the swept values", number=False))
-    if target:
-        columns.append(Column(f"time to {words.target(target)}", "mean over repeats, ± half their range"))
-    columns += [
-        Column("× all-reduce", "how many times sooner at the target, or per step where none is set"),
-        Column("step, ms", "mean over repeats, ± half their range"),
+    numbers = [one for one in columns.for_people(lines) if not one.sums]
+    numbers.sort(key=lambda one: one.key not in FIRST)
+    front = [Column("setting", "the swept values", number=False)] if swept else []
+    front.append(Column("method", number=False))
+    headings = [
+        Column(one.heading.format(target=words.target(target or "")), _meaning(one), one.key != "verdict")
+        for one in numbers
     ]
-    bar_after = len(columns)
-    timed = any(line.exchange_s is not None for line in lines)
-    if timed:
-        columns.append(Column("exchange, ms", "how long a step's messages took, hidden behind the gradient or not"))
-    columns.append(Column("floor, ms", "the least that these messages need on these links"))
-    columns.append(Column("kB per step", "sent by one worker"))
-    columns += [Column("accuracy", "of the workers' own models at the end, mean")] if scored else []
-    columns += [Column("loss", "on test data at the end, mean")] if lossy else []
-    counted = any(line.runs != 1 or line.failed or line.invalid or line.diverged for line in lines)
-    columns += [Column("runs", "that count")] if counted else []
-    columns.append(Column("verdict", "whether the emulation was faithful", number=False))
+    special: dict[str, Callable[[Line], Cell]] = {
+        "target_s": _target,
+        "runs": _runs,
+        "verdict": _verdict,
+        "exchange_s": _exchange,
+    }
+    special["step_s"] = partial(_step, compared=not target)
     longest = {line.setting: 0.0 for line in lines}
     for line in lines:
         longest[line.setting] = max(longest[line.setting], line.step_s or 0.0)
     order = {setting: number for number, setting in enumerate(longest)}
     rows = []
     for line in lines:
-        leads = (line.setting, line.method) in leaders
-        cells = [Cell(words.method(line.method), line.method, kind="method")]
-        if swept:
-            cells.insert(0, Cell(words.setting(line.setting), float(order[line.setting])))
-        if target:
-            cells.append(_target(line))
-        cells += [
-            _number(line.speedup, "{:.2f}"),
-            _step(line, compared=not target),
-            *([_number(line.exchange_s, "{:.1f}", 1e3)] if timed else []),
-            _number(line.floor_s, "{:.1f}", 1e3),
-            _number(line.bytes_per_step, "{:.1f}", 1e-3),
-        ]
-        cells += [_number(line.accuracy, "{:.1f} %", 100)] if scored else []
-        cells += [_number(line.loss, "{:.3f}")] if lossy else []
-        cells += [_runs(line)] if counted else []
-        cells.append(_verdict(line))
-        doubtful = line.verdict not in ("faithful", "diverged")
+        cells = [Cell(words.setting(line.setting), float(order[line.setting]))] if swept else []
+        cells.append(Cell(words.method(line.method), line.method, kind="method"))
+        cells += [special[one.key](line) if one.key in special else _number(one, line) for one in numbers]
+        doubtful, leads = line.verdict not in ("faithful", "diverged"), (line.setting, line.method) in leaders
         rows.append(Row(tuple(cells), _bar(line, longest[line.setting]), doubtful, leads))
-    return Table(tuple(columns), tuple(rows), bar_after)
+    bar_after = len(front) + 1 + [one.key for one in numbers].index("step_s")
+    return Table((*front, *headings), tuple(rows), bar_after)
+
+
+def _meaning(column: columns.Column) -> str:
+    return column.meaning + ("; mean over repeats, ± half their range" if column.key in ("step_s", "target_s") else "")
+
+
+def _exchange(line: Line) -> Cell:
+    shown = columns.BY_KEY["exchange_s"].text(line.exchange_s)
+    spread = "" if line.exchange_spread_s is None else f" ±{1e3 * line.exchange_spread_s:.1f}"
+    return Cell(shown + spread, line.exchange_s)
 
 
 def _step(line: Line, compared: bool) -> Cell:
     if compared and not line.runs and line.diverged:
         return Cell(line.divergence, None, kind="missed")
-    spread = _spread(1e3 * line.step_spread, line, "{:.1f}")
-    return Cell(_form(line.step_s, "{:.1f}", 1e3), line.step_s, spread, "compared" if compared else "")
+    return _spread(line, "step_s", line.step_spread, compared=compared)
 
 
 def _target(line: Line) -> Cell:
     if line.target_s is not None:
-        return Cell(f"{line.target_s:.2f} s", line.target_s, _spread(line.target_spread, line, "{:.2f}"), "compared")
+        return _spread(line, "target_s", line.target_spread, compared=True)
     if not line.runs:
         return Cell(line.divergence, None, kind="missed") if line.diverged else Cell("–")
     of = line.runs + line.diverged
@@ -139,36 +130,35 @@ def _runs(line: Line) -> Cell:
 
 
 def _verdict(line: Line) -> Cell:
-    """On the emulation; a training that diverged has no time that it could have spoilt."""
+    """Return the emulation's verdict; a diverged training has no time that it could have spoilt."""
     return Cell("–") if line.verdict == "diverged" else Cell(line.verdict, line.verdict, kind=line.verdict)
 
 
-def _spread(value: float, line: Line, form: str) -> str:
-    return f"±{form.format(value)}" if line.runs > 1 else ""
+def _spread(line: Line, key: str, spread: float, *, compared: bool) -> Cell:
+    column = columns.BY_KEY[key]
+    note = f"±{column.text(spread)}" if line.runs > 1 else ""
+    return replace(_number(column, line), note=note, kind="compared" if compared else "")
 
 
-def _number(value: float | None, form: str, factor: float = 1.0) -> Cell:
-    return Cell(_form(value, form, factor), value)
-
-
-def _form(value: float | None, form: str, factor: float = 1.0) -> str:
-    return "–" if value is None else form.format(factor * value)
+def _number(column: columns.Column, line: Line) -> Cell:
+    value = column.of(line)
+    return Cell(column.text(value).replace("%", " %"), value)
 
 
 def _bar(line: Line, longest: float) -> Bar | None:
     if not line.parts_s or not longest:
         return None
     parts = []
-    for name, some in PARTS.items():
-        value = sum(line.parts_s.get(part, 0.0) for part in some)
-        if value > 0:
+    for column in (one for one in columns.for_people([line]) if one.sums):
+        name, value = column.heading.split()[-1], column.of(line)
+        if value:
             parts.append((name, round(100 * value / longest, 2), f"{name} {words.milliseconds(value)}"))
     return Bar(tuple(parts), None if line.floor_s is None else min(100.0, round(100 * line.floor_s / longest, 2)))
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was found against some cells, told once."""
+    """A reason against some cells, reported once."""
 
     grade: str
     reason: str
@@ -176,14 +166,14 @@ class Verdict:
     cells: tuple[str, ...]
 
 
-def verdicts(results: Sequence[Mapping[str, Any]]) -> list[Verdict]:
-    """Reasons with the cells they concern, the gravest first; of cells that failed or diverged `page` tells."""
+def verdicts(results: Sequence[CellResult]) -> list[Verdict]:
+    """Return reasons with the cells they concern, the gravest first; `page` reports cells that failed or diverged."""
     reasons: dict[tuple[str, str], dict[str, None]] = {}
     cells: dict[tuple[str, str], dict[str, None]] = {}
     for result in results:
-        if result["error"] is None:
-            for reason in result["verdict"]["reasons"]:
-                key = result["verdict"]["grade"], re.sub(r"\d+", "#", reason)
+        if result.error is None:
+            for reason in result.verdict.reasons:
+                key = result.verdict.grade, re.sub(r"\d+", "#", reason)
                 reasons.setdefault(key, {})[reason] = None
                 cells.setdefault(key, {})[cell_label(result)] = None
     found = [
@@ -204,38 +194,34 @@ class Happening:
     problem: str = ""
 
 
-def happenings(results: Iterable[Mapping[str, Any]]) -> list[Happening]:
-    """What the scenario's events did, which workers were lost or came back: in the order of time within each cell."""
+def happenings(results: Iterable[CellResult]) -> list[Happening]:
+    """Return what events did and which workers were lost or rejoined, in order of time within each cell."""
     found = []
     for result in results:
-        own = [Happening(cell_label(result), one["at"], one["text"]) for one in _came_and_went(result)]
+        own = [Happening(cell_label(result), one.at, one.text) for one in result.came_and_went]
         told = [one.text for one in own]
-        for event in result.get("events", ()):
-            text = f"{event['subject']} {event['what']}"
-            if not any(longer.startswith(text) for longer in told):  # who rejoined is told with more words
-                own.append(Happening(cell_label(result), event["at"], text, event.get("problem", "")))
+        for event in result.events:
+            text = f"{event.subject} {event.what}"
+            if not any(longer.startswith(text) for longer in told):  # a rejoined worker is reported with more words
+                own.append(Happening(cell_label(result), event.at, text, event.problem))
         found += sorted(own, key=lambda one: one.at or 0.0)
     return found
 
 
-def warnings(results: Iterable[Mapping[str, Any]]) -> list[tuple[str, tuple[str, ...]]]:
-    """What methods and runtime warned of, with whom it concerns; workers that left or came back are told as such."""
+def warnings(results: Iterable[CellResult]) -> list[tuple[str, tuple[str, ...]]]:
+    """Return warnings of methods and runtime, with their cells; workers that left or rejoined are listed as such."""
     said: dict[str, dict[str, None]] = {}
     for result in results:
-        told = {one["text"] for one in _came_and_went(result)}
-        for warning in (*result.get("warnings", ()), *result.get("shortcomings", ())):
+        told = {one.text for one in result.came_and_went}
+        for warning in (*result.warnings, *result.shortcomings):
             if warning not in told:
-                said.setdefault(warning, {})[words.method(method_label(result))] = None
+                said.setdefault(warning, {})[words.method(result.method)] = None
     return [(text, tuple(who)) for text, who in said.items()]
 
 
-def _came_and_went(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [*result.get("lost", ()), *result.get("rejoined", ())]
-
-
-def cell_label(result: Mapping[str, Any]) -> str:
-    """ "all-reduce · 5 ms, 10 Mbit/s · repeat 1"."""
-    parts = [words.method(method_label(result)), words.setting(result.get("setting", ""))]
+def cell_label(result: CellResult) -> str:
+    """Return "all-reduce · 5 ms, 10 Mbit/s · repeat 1"."""
+    parts = [words.method(result.method), words.setting(result.setting)]
     return " · ".join(
-        [part for part in parts if part] + ([f"repeat {result['repeat']}"] if result.get("repeat") else [])
+        [part for part in parts if part] + ([f"repeat {result.cell.repeat}"] if result.cell.repeat else [])
     )

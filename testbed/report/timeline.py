@@ -1,4 +1,4 @@
-"""What each worker did when, over a few steps: a cell's trace → bars to draw. The page draws them.
+"""What each worker did when, over a few steps: a cell's trace → bars that the page draws.
 
 All methods are shown over the same length of time, so that a faster one shows more steps.
 """
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from testbed.results.stored import read_table
+from testbed.results.parquet import read_table
 
 WIDTH = 1000.0  # units of the drawing
 ROW, BAR, STRIPE = 15.0, 9.0, 3.0  # a worker's row: what it does itself, and below it what travels meanwhile
@@ -51,19 +51,19 @@ class Timeline:
 
     @property
     def label(self) -> str:
-        """For those who cannot see it."""
+        """Return a description for readers who cannot see it."""
         return (
             f"What {len(self.workers)} workers did under {self.method} in {self.seconds:.2g} s, {self.steps:.1f} steps"
         )
 
 
 def window(step_times: Sequence[float]) -> float:
-    """Seconds to show of every method: some steps of the slowest, but not too many of the fastest."""
+    """Return the seconds to show of every method: some steps of the slowest, but not too many of the fastest."""
     return min(LEAST_STEPS * max(step_times), MOST_STEPS * min(step_times))
 
 
 def timeline(trace: Path, method: str, seconds: float, step_s: float) -> Timeline | None:
-    """From the middle of a cell's training; None where its trace is empty."""
+    """Return the middle of a cell's training; None where its trace is empty."""
     spans = _read(trace)
     if not len(spans["start_ns"]):
         return None
@@ -102,7 +102,7 @@ _COLUMNS = ("kind", "worker", "start_ns", "end_ns")
 
 
 def _read(trace: Path) -> dict[str, NDArray[Any]]:
-    """The columns needed, of the spans that are drawn."""
+    """Read the columns needed, of the spans that are drawn."""
     from pyarrow import compute
 
     table = read_table(trace, columns=list(_COLUMNS))
@@ -113,7 +113,7 @@ def _read(trace: Path) -> dict[str, NDArray[Any]]:
 
 
 def _start(spans: dict[str, NDArray[Any]], length: int) -> int:
-    """Where to begin: after an evaluation in the second half if one leaves room, else in the middle."""
+    """Return where to begin: after an evaluation in the second half if one leaves room, else in the middle."""
     begin, end = int(spans["start_ns"].min()), int(spans["end_ns"].max())
     middle = begin + max(0, (end - begin - length)) // 2
     pauses = spans["end_ns"][spans["kind"] == "eval"]
@@ -122,7 +122,7 @@ def _start(spans: dict[str, NDArray[Any]], length: int) -> int:
 
 
 def _ticks(seconds: float) -> Iterator[tuple[float, str]]:
-    """Five or so round times."""
+    """Yield about five round times."""
     raw = seconds / 5
     size = 10.0 ** np.floor(np.log10(raw))
     every = next(float(size * m) for m in (1, 2, 5, 10) if size * m >= raw)

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from testbed.report import figures, page
-from testbed.results.opened import Run
-from testbed.results.rundir import RunDirectory
+from testbed.results.directory import RunDirectory
+from testbed.results.run import Run
 
 NAME = "report.html"
 
 
 def write(run: RunDirectory, say: Callable[[str], None]) -> Path:
-    """RUN/report.html and RUN/figures/; `say` hears of what could not be drawn."""
+    """Write RUN/report.html and RUN/figures/; `say` gets what could not be drawn."""
     opened = Run(run)
     with run.writing():
         drawn = figures.draw_all(opened, say, {"network_map": {"point": page.telling_point(opened)}})

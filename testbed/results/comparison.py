@@ -1,14 +1,15 @@
-"""The comparison table: one row per method and setting, spreads over repeats, all-reduce as yardstick. Pure."""
+"""The comparison table: one row per method and setting, spreads over repeats, all-reduce as baseline. Pure."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 
+from testbed.results import columns
+from testbed.results.cell import CellResult, Target
 from testbed.results.status import status
-from testbed.results.verdict import ORDER
+from testbed.verdict import ORDER
 
 BASELINE = "allreduce"
 
@@ -27,7 +28,7 @@ class Line:
     step_s: float | None
     step_spread: float  # half the range over repeats
     parts_s: Mapping[str, float]
-    exchange_s: float | None  # of a step's messages, hidden behind the gradient or not; None: not known
+    exchange_s: float | None  # of a step's slowest messages, hidden behind the gradient or not; None: not known
     floor_s: float | None
     target_s: float | None  # None: not reached, or no target
     target_spread: float  # half the range over repeats
@@ -43,11 +44,14 @@ class Line:
     backend: str = "gloo"  # that carried the messages
     congestion: str = ""  # control of TCP; empty: not on record
     suspect: int = 0  # of the runs that count
+    exchange_spread_s: float | None = None  # over steps
+    least_s: float | None = None  # that a step needs with these gradients, this codec and the floor
     queued: float | None = None  # share of its time that the worker worst off was ready and had no processor
+    measured: Mapping[str, float | None] = field(default_factory=dict)  # all other numbers of the table of columns
 
     @property
     def divergence(self) -> str:
-        """In words, where it diverged: "diverged at step 86", "1 of 3 diverged"; empty where it did not."""
+        """Say where it diverged: "diverged at step 86", "1 of 3 diverged"; empty where it did not."""
         total = self.runs + self.failed + self.invalid + self.diverged
         if not self.diverged:
             return ""
@@ -57,42 +61,32 @@ class Line:
         return f"{who}diverged at step {self.diverged_step}" + (" or later" if who else "")
 
 
-def compare(results: Sequence[Mapping[str, Any]], *, with_invalid: bool = False) -> list[Line]:
-    """Rows in the order of the plan. Invalid cells are left out of the numbers unless asked for."""
-    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+FIELDS = frozenset(one.name for one in fields(Line))
+
+
+def compare(results: Sequence[CellResult], *, with_invalid: bool = False) -> list[Line]:
+    """Return rows in the order of the plan. Invalid cells are left out of the numbers unless asked for."""
+    groups: dict[tuple[str, str], list[CellResult]] = {}
     for result in results:
-        groups.setdefault((result.get("setting", ""), method_label(result)), []).append(result)
+        groups.setdefault((result.setting, result.method), []).append(result)
     lines = [_line(setting, method, some, with_invalid) for (setting, method), some in groups.items()]
     baselines = {setting: line for (setting, _), line in zip(groups, lines, strict=True) if _is_baseline(groups, line)}
     return [_with_speedup(line, baselines.get(line.setting)) for line in lines]
 
 
-def method_label(result: Mapping[str, Any]) -> str:
-    """As people call it: "choco sign", "powergossip rank 2 iterations 4". Other options, another label."""
-    options = dict(result["options"])
-    named = [_value(value) if key == "compressor" else f"{key} {_value(value)}" for key, value in options.items()]
-    return " ".join([result["method"], *named])
+def _is_baseline(groups: Mapping[tuple[str, str], Sequence[CellResult]], line: Line) -> bool:
+    first = groups[line.setting, line.method][0].cell
+    return first.method == BASELINE and not first.options
 
 
-def _value(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return " ".join(f"{key} {_value(inner)}" if inner not in (None, {}) else key for key, inner in value.items())
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _is_baseline(groups: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]], line: Line) -> bool:
-    first = groups[line.setting, line.method][0]
-    return bool(first["method"] == BASELINE and not first["options"])
-
-
-def _line(setting: str, method: str, results: Sequence[Mapping[str, Any]], with_invalid: bool) -> Line:
+def _line(setting: str, method: str, results: Sequence[CellResult], with_invalid: bool) -> Line:
     worked = [result for result in results if status(result) == "done"]
-    diverged = [result["diverged"]["step"] for result in results if status(result) == "diverged"]
-    good = [r for r in worked if with_invalid or r["verdict"]["grade"] != "invalid"]
-    steps = [result["step_s"] for result in good]
-    targets = [result["target"] for result in good if result["target"]]
-    reached = [target["seconds"] for target in targets if target["seconds"] is not None]
-    grades = [result["verdict"]["grade"] for result in worked]
+    diverged = [result.diverged.step for result in results if status(result) == "diverged" and result.diverged]
+    good = [result for result in worked if with_invalid or result.verdict.grade != "invalid"]
+    steps = [result.step_s for result in good if result.step_s is not None]
+    targets = [result.target for result in good if result.target]
+    reached = [target.seconds for target in targets if target.seconds is not None]
+    grades = [result.verdict.grade for result in worked]
     failed = len(results) - len(worked) - len(diverged)
     return Line(
         setting=setting,
@@ -104,42 +98,50 @@ def _line(setting: str, method: str, results: Sequence[Mapping[str, Any]], with_
         diverged_step=min(diverged, default=None),
         step_s=_mean(steps),
         step_spread=_spread(steps),
-        parts_s={part: statistics.fmean(r["parts_s"][part] for r in good) for part in good[0]["parts_s"]}
-        if good
-        else {},
-        exchange_s=_mean([result["exchange_s"] for result in good if result.get("exchange_s") is not None]),
-        floor_s=_mean([result["floor_s"] for result in good]),
+        parts_s=_parts(good),
+        exchange_s=_mean(result.exchange_s for result in good),
+        exchange_spread_s=_mean(result.exchange_spread_s for result in good),
+        least_s=_mean(result.least_s for result in good),
+        floor_s=_mean(result.floor_s for result in good),
         target_s=_mean(reached) if targets and len(reached) == len(targets) and not diverged else None,
         target_spread=_spread(reached),
         reached=len(reached),
         target=_target_text(targets[0]) if targets else None,
-        bytes_per_step=_mean([result["bytes_per_step"] for result in good]),
-        accuracy=_mean([r["final"]["test_accuracy"] for r in good if "test_accuracy" in r["final"]]),
-        loss=_mean([r["final"]["test_loss"] for r in good if "test_loss" in r["final"]]),
+        bytes_per_step=_mean(result.bytes_per_step for result in good),
+        accuracy=_mean(result.final.get("test_accuracy") for result in good),
+        loss=_mean(result.final.get("test_loss") for result in good),
         speedup=None,
         speedup_of="",
         verdict=max(grades, key=ORDER.index) if grades else "failed" if failed else "diverged",
         reasons=tuple(dict.fromkeys(_reasons([result for result in results if status(result) != "diverged"]))),
-        backend=next((result["backend"] for result in good if "backend" in result), "gloo"),
-        congestion=next((result["congestion"] for result in good if "congestion" in result), ""),
-        suspect=sum(result["verdict"]["grade"] == "suspect" for result in good),
-        queued=_mean([result["queued"] for result in good if result.get("queued") is not None]),
+        backend=good[0].backend if good else "gloo",
+        congestion=next((result.congestion for result in good if result.congestion), ""),
+        suspect=sum(result.verdict.grade == "suspect" for result in good),
+        queued=_mean(result.queued for result in good),
+        measured=dict(columns.means(good, FIELDS)),
     )
 
 
-def _reasons(results: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What spoke against a verdict, and who was lost on the way or came back."""
-    faults = [one["text"] for result in results for key in ("lost", "rejoined") for one in result.get(key, ())]
-    return [*faults, *(reason for result in results for reason in result["verdict"]["reasons"])]
+def _parts(good: Sequence[CellResult]) -> dict[str, float]:
+    """Return the parts of a step."""
+    names = good[0].parts_s if good else {}
+    return {name: statistics.fmean(result.parts_s.get(name, 0.0) for result in good) for name in names}
 
 
-def _target_text(target: Mapping[str, Any]) -> str:
-    value = target["value"]
-    return f"{100 * value:.6g}%" if target["metric"] == "accuracy" else f"loss {value:g}"
+def _reasons(results: Sequence[CellResult]) -> list[str]:
+    """Return what spoke against a verdict, and which workers were lost or rejoined."""
+    faults = [one.text for result in results for one in result.came_and_went]
+    return [*faults, *(reason for result in results for reason in result.verdict.reasons)]
 
 
-def _mean(values: Sequence[float]) -> float | None:
-    return statistics.fmean(values) if values else None
+def _target_text(target: Target) -> str:
+    return f"{100 * target.value:.6g}%" if target.metric == "accuracy" else f"loss {target.value:g}"
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    """Return the mean of the known values."""
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
 
 
 def _spread(values: Sequence[float]) -> float:
@@ -147,14 +149,14 @@ def _spread(values: Sequence[float]) -> float:
 
 
 def _with_speedup(line: Line, baseline: Line | None) -> Line:
-    """Time to target where both got there; where a target was set and one did not, no number at all. Nor where a repeat
-    diverged: such a method is not to be had for that time."""
+    """Add the ratio of times to target where both got there; where a target was set and one did not, no number at all.
+    Nor where a repeat diverged: such a method cannot be relied on for that time."""
     if baseline is None or line.diverged or baseline.diverged:
         return line
-    fields = dict(vars(line))
-    if line.target is not None:
-        if line.target_s and baseline.target_s:
-            fields |= {"speedup": baseline.target_s / line.target_s, "speedup_of": "time to target"}
-    elif line.step_s and baseline.step_s:
-        fields |= {"speedup": baseline.step_s / line.step_s, "speedup_of": "time per step"}
-    return Line(**fields)
+    if line.target is None:
+        return _sooner(line, line.step_s, baseline.step_s, "time per step")
+    return _sooner(line, line.target_s, baseline.target_s, "time to target")
+
+
+def _sooner(line: Line, own: float | None, other: float | None, what: str) -> Line:
+    return replace(line, speedup=other / own, speedup_of=what) if own and other else line

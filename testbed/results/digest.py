@@ -1,22 +1,24 @@
-"""What a cell's workers reported → the numbers of the comparison table, stored in the cell's result.json. Pure."""
+"""The workers' reports of a cell → the numbers of the comparison table, stored in the cell's result.json. Pure."""
 
 from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from testbed.plan import NetworkPlan
+from testbed.plan.floors import EVERYBODY, pipelined_floor, ring_floor
+from testbed.plan.model import NetworkPlan
 from testbed.results import traffic
-from testbed.results.exchanges import exchange_seconds
-from testbed.results.floors import EVERYBODY, pipelined_floor, ring_floor
+from testbed.results.cell import CellResult, Pacing, Target
+from testbed.results.exchanges import exchange
 from testbed.results.traffic import Pattern
+from testbed.verdict import Verdict
 from testbed.worker.edges import HEADER
 from testbed.worker.result import JobResult
 from testbed.worker.trace import CODES
 
-NOTICE = 48  # bytes by which a receiver tells Gloo's sender that it is ready
+NOTICE = 48  # bytes that tell Gloo's sender that the receiver is ready
 
 # The parts of a step that the table shows; what a worker's spans do not cover is "other".
 PARTS = {
@@ -27,34 +29,59 @@ PARTS = {
 }
 
 
-def digest(results: Sequence[JobResult], network: NetworkPlan, target: tuple[str, float] | None) -> dict[str, Any]:
-    """Means over workers; times on the training clock."""
+def digest(results: Sequence[JobResult], network: NetworkPlan, target: Target | None) -> CellResult:
+    """Return means over workers; times on the training clock. `target`: what is to be reached. The verdict and what
+    only the controller knows are added later."""
     steps = results[0].steps
     seconds = max(result.seconds for result in results)
     parts = _parts(results)
-    all_steps = sum(map(_own_steps, results))
+    all_steps, told = sum(map(_own_steps, results)), max(map(_own_steps, results))
     some = [] if results[0].pipelined else traffic.patterns(results)
-    rounds = traffic.rounds_per_step(some, steps)
+    rounds = traffic.rounds_per_step(some, told)
     among = traffic.setting_the_pace(network, some)
-    return {
-        "steps": steps,
-        "seconds": seconds,
-        "step_s": seconds / steps,
-        "parts_s": {**parts, "other": max(0.0, seconds / steps - sum(parts.values()))},
-        "bytes_per_step": sum(sum(result.bytes_sent.values()) for result in results) / all_steps,
-        "exchange_s": exchange_seconds(results, rounds, among, pipelined=results[0].pipelined),
-        "floor_s": _floor(results, network, some),
-        "final": _final(results),
-        "target": _target(results, target),
-        "decided": results[0].decided,
-        "warnings": sorted({warning for result in results for warning in result.warnings}),
-        "queued": _queued(results),
-        "overruns": sum(result.overruns for result in results),
-    }
+    took = exchange(results, rounds, among, pipelined=results[0].pipelined)
+    floor = _floor(results, network, some)
+    return CellResult(
+        error=None,
+        verdict=Verdict("faithful"),
+        steps=steps,
+        seconds=seconds,
+        step_s=seconds / steps,
+        parts_s={**parts, "other": max(0.0, seconds / steps - sum(parts.values()))},
+        bytes_per_step=sum(sum(result.bytes_sent.values()) for result in results) / all_steps,
+        exchange_s=took.seconds if took else None,
+        exchange_spread_s=took.spread if took else None,
+        floor_s=floor,
+        least_s=least(parts, floor, overlaps=results[0].overlaps),
+        pacing=_pacing(results),
+        final=_final(results),
+        target=target and _reached(results, target),
+        decided=results[0].decided,
+        warnings=tuple(sorted({warning for result in results for warning in result.warnings})),
+        queued=_queued(results),
+        overruns=sum(result.overruns for result in results),
+    )
+
+
+def least(parts: Mapping[str, float], floor: float, *, overlaps: bool) -> float:
+    """Return the seconds that a step must take with these gradients and this codec, if messages took no longer than
+    their floor: behind the gradient, or after it where the method sends what the gradient changed."""
+    compute = parts["compute"]
+    return (max(compute, floor) if overlaps else compute + floor) + parts["codec"]
+
+
+def _pacing(results: Sequence[JobResult]) -> Pacing | None:
+    """Return the rates that the transport found for its connections, both ends of each; None where it did not look."""
+    edges = [rate for result in results for rate in result.paced.values()]
+    if not edges:
+        return None
+    rates = sorted(rate for rate in edges if rate is not None)
+    found = (rates[0], statistics.median(rates), rates[-1]) if rates else ()
+    return Pacing(len(edges), len(rates) / len(edges), *found)
 
 
 def bytes_handed_over(result: JobResult, workers: int) -> int:
-    """What a worker's port must have carried: payload, and what Gloo adds to it before TCP sees it."""
+    """Return what a worker's port must have carried: payload, and what Gloo adds to it before TCP sees it."""
     spans = result.spans
     sends = spans[spans["kind"] == CODES["send"]]
     waits = spans[spans["kind"] == CODES["wait"]]
@@ -73,13 +100,13 @@ def bytes_handed_over(result: JobResult, workers: int) -> int:
 
 
 def _queued(results: Sequence[JobResult]) -> float | None:
-    """The share of its time that the worker worst off was ready to go on and had no processor."""
+    """Return the largest share of its time that a worker was ready to run and had no processor."""
     shares = [one.queued / one.seconds for one in results if one.queued is not None and one.seconds]
     return max(shares, default=None)
 
 
 def _own_steps(result: JobResult) -> int:
-    """That this worker took part in: one that came back tells only of its last life."""
+    """Return the steps that this worker took part in: one that rejoined reports only its last life."""
     computed = result.spans[result.spans["kind"] == CODES["compute"]]
     return result.steps - (int(computed["step"].min()) if len(computed) else 0)
 
@@ -97,8 +124,8 @@ def _parts(results: Sequence[JobResult]) -> dict[str, float]:
 
 
 def _floor(results: Sequence[JobResult], network: NetworkPlan, some: Sequence[Pattern]) -> float:
-    """Of communication alone; all-reduce as a ring, everything else as the messages that really went out."""
-    n, steps = len(results), results[0].steps
+    """Return the floor of communication alone; all-reduce as a ring, everything else as the messages actually sent."""
+    n, steps = len(results), max(map(_own_steps, results))
     reduced = max(result.bytes_sent.get(EVERYBODY, 0) for result in results)
     floor = traffic.floor(network, some, steps)
     if reduced and n > 1:
@@ -117,7 +144,7 @@ def _reductions(result: JobResult) -> int:
 
 
 def _final(results: Sequence[JobResult]) -> dict[str, float]:
-    """Each metric at its last step: of the workers' own models the mean, of the averaged model as average_…"""
+    """Return each metric at its last step: of the workers' own models the mean, of the averaged model as average_…."""
     last = {}
     for name, values in _by_step(results).items():
         step = max(values)
@@ -126,7 +153,7 @@ def _final(results: Sequence[JobResult]) -> dict[str, float]:
 
 
 def _by_step(results: Sequence[JobResult]) -> dict[str, dict[int, list[tuple[float, float]]]]:
-    """metric → step → (value, time) of each worker."""
+    """Return metric → step → (value, time) of each worker."""
     found: dict[str, dict[int, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
     for result in results:
         for row in result.metrics:
@@ -135,14 +162,10 @@ def _by_step(results: Sequence[JobResult]) -> dict[str, dict[int, list[tuple[flo
     return found
 
 
-def _target(results: Sequence[JobResult], target: tuple[str, float] | None) -> dict[str, Any] | None:
-    """When the mean over the workers' own models first reached the target, judged where they were evaluated."""
-    if target is None:
-        return None
-    name, wanted = target
-    reached: dict[str, Any] = {"metric": name, "value": wanted, "step": None, "seconds": None}
-    for step, values in sorted(_by_step(results).get(f"test_{name}", {}).items()):
+def _reached(results: Sequence[JobResult], target: Target) -> Target:
+    """Return when the mean over the workers' own models first reached the target, at evaluation points."""
+    for step, values in sorted(_by_step(results).get(f"test_{target.metric}", {}).items()):
         mean = statistics.fmean(value for value, _ in values)
-        if mean >= wanted if name == "accuracy" else mean <= wanted:
-            return {**reached, "step": step, "seconds": max(time for _, time in values)}
-    return reached
+        if mean >= target.value if target.metric == "accuracy" else mean <= target.value:
+            return replace(target, step=step, seconds=max(time for _, time in values))
+    return target

@@ -1,8 +1,10 @@
-"""Which runs there are, and how far each got: `testbed runs`, and finding the run that a command names."""
+"""Lists runs and how far each got, for `testbed runs`, and finds the run that a command names."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
@@ -11,11 +13,13 @@ from pathlib import Path
 from rich.markup import escape
 from rich.table import Table
 
-from testbed.errors import ScenarioError
-from testbed.results.rundir import RunDirectory
+from testbed.console import console_for_people
+from testbed.errors import ScenarioError, StorageError, TestbedError
+from testbed.output import say
+from testbed.results.directory import RunDirectory
 from testbed.results.status import outcome
-from testbed.results.table import STYLES, console_for_people
-from testbed.results.verdict import ORDER
+from testbed.results.table import STYLES
+from testbed.verdict import ORDER
 
 RUNS = Path("runs")
 
@@ -33,11 +37,12 @@ class Summary:
 
 
 def find(name: str, runs: Path = RUNS) -> RunDirectory:
-    """The run that a person means: a directory, or a name below runs/."""
+    """Return the run that a person means: a directory, or a name below runs/."""
     places = [Path(name), runs / name]
     for place in places:
-        if (place / "scenario.yaml").is_file():
-            return RunDirectory.open(place)
+        with suppress(OSError):
+            if (place / "scenario.yaml").is_file():
+                return RunDirectory.open(place)
     known = [path.name for path in _directories(runs)]
     close = get_close_matches(name, known, n=1)
     raise ScenarioError(
@@ -46,9 +51,18 @@ def find(name: str, runs: Path = RUNS) -> RunDirectory:
     )
 
 
-def summaries(directory: Path) -> list[Summary]:
-    """Of all runs in a directory, the newest last."""
-    found = [summary(RunDirectory.open(path)) for path in _directories(directory)]
+def summaries(directory: Path, say: Callable[[str], None] = lambda _: None) -> list[Summary]:
+    """Summarise all runs in a directory, the newest last. `say` gets what is damaged."""
+    found = []
+    for path in _directories(directory):
+        try:
+            run = RunDirectory.open(path)
+            found.append(summary(run))
+        except TestbedError as error:
+            say(str(error))
+        else:
+            for complaint in run.complaints():
+                say(complaint)
     return sorted(found, key=lambda one: (one.when is not None, one.when, one.name))
 
 
@@ -58,7 +72,7 @@ def summary(run: RunDirectory) -> Summary:
     return Summary(
         name=run.path.name,
         when=began(run),
-        total=len(run.read_json("cells.json", [])),
+        total=len(run.cells()),
         done=len(results) - grades["failed"],
         failed=grades["failed"],
         verdicts={grade: grades[grade] for grade in (*ORDER, "diverged") if grades[grade]},
@@ -66,19 +80,20 @@ def summary(run: RunDirectory) -> Summary:
 
 
 def began(run: RunDirectory) -> datetime | None:
-    """When its first network was up, or else when its directory was made."""
-    environment = run.read_json("environment.json")
-    while environment and environment.get("resumes"):
-        environment = environment["resumes"]
-    if environment:
-        return datetime.fromisoformat(environment["time"])
+    """Return when its first network was up, or else when its directory was made."""
+    if environment := run.environment():
+        return environment.first.when
     return datetime.fromtimestamp((run.path / "scenario.yaml").stat().st_mtime).astimezone()
 
 
 def show(directory: Path) -> None:
-    """The table of `testbed runs`."""
+    """Print the table of `testbed runs`."""
     console = console_for_people()
-    found = summaries(directory)
+    damaged: list[str] = []
+    found = summaries(directory, damaged.append)
+    tell(damaged)
+    if not found and damaged:
+        raise StorageError(f"no run in {directory} can be read")
     if not found:
         console.print(f"no runs in {escape(str(directory))}; testbed up SCENARIO.yaml makes one", highlight=False)
         return
@@ -94,10 +109,23 @@ def show(directory: Path) -> None:
     console.print(table)
 
 
+def tell(complaints: Iterable[str]) -> None:
+    """Report what is damaged and was left out, where it does not mix with a command's output."""
+    for complaint in complaints:
+        say(f"warning: {complaint}", err=True, fg="yellow")
+
+
 def _directories(parent: Path) -> list[Path]:
     try:
-        return sorted(path for path in parent.iterdir() if (path / "scenario.yaml").is_file())
+        return sorted(path for path in parent.iterdir() if _holds_run(path))
     except FileNotFoundError:
         return []
     except OSError as error:
         raise ScenarioError(f"{parent} cannot be listed: {error.strerror}") from error
+
+
+def _holds_run(path: Path) -> bool:
+    try:
+        return (path / "scenario.yaml").is_file()
+    except OSError:  # not ours to look into
+        return False

@@ -14,13 +14,13 @@ TEXT = "_text"  # what the column of a swept value as it was written ends with
 
 
 def settings(sweep: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Swept key → value for every variant, by its number: the last key varies fastest."""
+    """Return swept key → value for every variant, by its number: the last key varies fastest."""
     return [dict(zip(sweep, values, strict=True)) for values in product(*sweep.values())]
 
 
 def columns(sweep: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """For every variant `latency_text` as written and `latency` in base units (seconds, bit/s, bytes, shares); the text
-    again where a key's values are not all numbers."""
+    """Return, for every variant, `latency_text` as written and `latency` in base units (seconds, bit/s, bytes, shares);
+    the text again where a key's values are not all numbers."""
     names = short_names(list(sweep))
     numbers = {key: [number(value) for value in values] for key, values in sweep.items()}
     numeric = {key for key, found in numbers.items() if None not in found}
@@ -32,7 +32,7 @@ def columns(sweep: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 
 
 def number(value: Any) -> float | None:
-    """In base units: "5ms" → 0.005, "10mbit" → 1e7, "8bit" → 8; unlimited is infinite. None: it is no number."""
+    """Convert to base units: "5ms" → 0.005, "10mbit" → 1e7, "8bit" → 8; unlimited is infinite. None: not a number."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):

@@ -1,6 +1,5 @@
-"""Which messages the steps of a cell had, from its traces. Steps with messages between the same workers are one
-pattern: a static graph has one, a graph that changes some, and one that exchanges now and then has steps without. Pure.
-"""
+"""Which messages the steps of a cell had, from its traces. Steps with messages between the same workers form one
+pattern: a static graph has one, a changing graph some, and one that exchanges now and then has steps without. Pure."""
 
 from __future__ import annotations
 
@@ -8,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from testbed.plan import NetworkPlan
-from testbed.results.floors import gossip_times
+from testbed.plan.floors import gossip_times
+from testbed.plan.model import NetworkPlan
 from testbed.worker.result import JobResult
 from testbed.worker.trace import CODES
 
@@ -23,7 +22,7 @@ NEARLY = 0.99  # of the longest time: edges that take as long
 
 @dataclass(frozen=True)
 class Pattern:
-    """Steps that are alike."""
+    """Steps with the same messages."""
 
     steps: tuple[int, ...]
     rounds: float  # messages one after another over an edge, in such a step
@@ -31,7 +30,7 @@ class Pattern:
 
 
 def patterns(results: Sequence[JobResult]) -> list[Pattern]:
-    """Of everything that was sent to one worker at a time; steps without are in none of them."""
+    """Return the patterns of everything that was sent to one worker at a time; steps without messages are in none."""
     sent = _sent(results)
     if not len(sent):
         return []
@@ -49,18 +48,18 @@ def patterns(results: Sequence[JobResult]) -> list[Pattern]:
 
 
 def floor(network: NetworkPlan, some: Sequence[Pattern], steps: int) -> float:
-    """The least time that these messages need, in seconds per step of all steps."""
+    """Return the least time that these messages need, in seconds per step over all steps."""
     times = [len(one.steps) * max(gossip_times(network, one.messages, one.rounds).values()) for one in some]
     return sum(times) / steps
 
 
 def rounds_per_step(some: Sequence[Pattern], steps: int) -> float:
-    """Of all steps, also those without any."""
+    """Return rounds per step over all steps, including those without any."""
     return sum(len(one.steps) * one.rounds for one in some) / steps
 
 
 def setting_the_pace(network: NetworkPlan, some: Sequence[Pattern]) -> pd.DataFrame:
-    """The edges (step, source, target) whose messages need longest: those that the floor is made of."""
+    """Return the edges (step, source, target) with the slowest messages: those that make up the floor."""
     import pandas as pd
 
     rows = []
@@ -73,8 +72,8 @@ def setting_the_pace(network: NetworkPlan, some: Sequence[Pattern]) -> pd.DataFr
 
 
 def _sent(results: Sequence[JobResult]) -> pd.DataFrame:
-    """Every message (step, source, target, bytes), but for those that brought a worker back."""
-    import pandas as pd  # not before workers are forked: only who looks at results needs it
+    """Return every message (step, source, target, bytes), except those of rejoins."""
+    import pandas as pd  # not before workers are forked: only readers of results need it
 
     frames = []
     for result in results:

@@ -1,18 +1,22 @@
-"""What a runtime is to the controller: something that runs the workers of a cell, isolated, and tells how it went."""
+"""The runtime interface: runs the workers of a cell, isolated, and reports the outcome. The controller uses it."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from testbed.errors import TrainingError
-from testbed.network.handle import Handle
-from testbed.plan import NetworkPlan
-from testbed.runtime.gpus import Assigned
+from testbed.errors import TestbedError, TrainingError
+from testbed.network.client import Client
+from testbed.plan.gpus import Assigned
+from testbed.plan.model import NetworkPlan
+from testbed.runtime.confine import USER as USER
 from testbed.worker.job import Job
+from testbed.worker.progress import Board
+
+PROCESSES = 1024  # and threads, of one worker: it has a few per neighbour
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,8 @@ class Place:
     """Where workers run, and what they need to see."""
 
     run: Path  # the run's directory
+    lent: Path  # in it, what workers of a cell may write to has a directory
+    notices: Path  # likewise, what they are told
     network: NetworkPlan
     image: str = "host"  # for containers
     data: Path | None = None  # where data sets are, if not in the usual place
@@ -40,18 +46,14 @@ class Place:
 class Outcome:
     """How a cell ended."""
 
-    error: str | None = None
-    hint: str | None = None
-    storage: bool = False  # results could not be written: other cells would fare no better
-    diverged: Mapping[str, Any] | None = None  # where a model was first seen to be no number any more: worker, step
+    cause: TestbedError | None = None  # why it failed, or diverged
 
 
 def out_of_memory(names: Sequence[str], allowed: int | None) -> Outcome:
-    """The kernel only kills; who was killed for want of memory is written elsewhere."""
+    """Blame a lack of memory: the kernel only kills, and records elsewhere which workers it killed for that."""
     why = f"the scenario allows {allowed / 1e6:.0f} MB each" if allowed else "the machine has no more"
-    return Outcome(
-        f"{', '.join(names)} ran out of memory: {why}", "raise workers.memory, or take a smaller model or batch"
-    )
+    hint = "raise workers.memory, or take a smaller model or batch"
+    return Outcome(TrainingError(f"{', '.join(names)} ran out of memory: {why}", hint=hint))
 
 
 class Runtime(ABC):
@@ -60,39 +62,47 @@ class Runtime(ABC):
     name: ClassVar[str]
     shortcomings: Sequence[str] = ()  # what of the allowances could not be enforced in this cell
 
+    @abstractmethod
+    def __init__(self, place: Place) -> None: ...
+
+    @classmethod
+    def check(cls) -> None:
+        """Check before anything is started; MissingError where this machine cannot run it. Most need nothing."""
+        return
+
     def environment(self) -> dict[str, Any]:
-        """What the run's record says of it."""
+        """Return what the run's record says of it."""
         return {}
 
     @abstractmethod
-    def attach(self, handle: Handle) -> None:
-        """The network that workers shall be in. Before it, whatever takes time can already begin."""
+    def attach(self, handle: Client) -> None:
+        """Attach the workers' network. Slow preparations may begin before."""
 
     @abstractmethod
-    def start(self, jobs: Sequence[Job], logs: Path, allowances: Sequence[Allowance]) -> None:
-        """Begin a cell."""
+    def start(self, jobs: Sequence[Job], board: Board, logs: Path, allowances: Sequence[Allowance]) -> None:
+        """Begin a cell. From now on workers may write the jobs' directory and the board's records."""
 
     @abstractmethod
     def pids(self) -> Sequence[int]:
-        """The workers' processes as this host sees them, by rank."""
+        """Return the workers' processes as this host sees them, by rank."""
 
     @abstractmethod
     def poll(self, seconds: float) -> Outcome | None:
-        """Wait that long at most; the outcome once all workers are done."""
+        """Wait at most that long; return the outcome once all workers are done."""
 
     @abstractmethod
     def kill(self, rank: int) -> None:
-        """End a worker at once, as by a power cut."""
+        """Kill a worker at once, as a power cut would."""
 
     def restart(self, rank: int, job: Job) -> None:
-        """Start a worker of the running cell again that has died; its job tells it to rejoin (job.life > 0). The
-        death of the life before is on record (may_lose of testbed.worker.lost was asked) when this returns. Nothing
-        happens where the cell is about to end. `pids` has the new process from then on."""
+        """Start a dead worker of the running cell again; its job tells it to rejoin (job.life > 0). The previous death
+        is on record when this returns (may_lose of testbed.worker.lost was asked). Nothing happens where the cell is
+        about to end. `pids` has the new process from then on."""
         raise TrainingError(f"the {self.name} runtime cannot restart workers")
 
     @abstractmethod
     def freeze(self, rank: int, frozen: bool) -> None:
-        """Stop a worker silently, or let it go on."""
+        """Stop a worker silently, or let it continue."""
 
     @abstractmethod
     def close(self) -> None:

@@ -1,21 +1,19 @@
-"""`runtime: docker`: each worker in a container of its own, which the emulated network is plugged into.
+"""`runtime: docker`: each worker in its own container, attached to the emulated network.
 
-The containers live for all cells of a run, with no network of Docker's, no capability, a read-only root and limits of
-their own. Their network namespaces take the place of those that the keeper made, so that everything else about the
-network stays as it is.
+The containers live for all cells of a run, without Docker networks and capabilities, with a read-only root and their
+own limits. Their network namespaces replace those that the network daemon made; nothing else about the network
+changes.
 """
 
 from __future__ import annotations
 
 import os
-import select
 import shutil
 import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +23,19 @@ from docker.errors import ImageNotFound
 import testbed
 from testbed.errors import MissingError, TestbedError, TrainingError
 from testbed.network import state
-from testbed.network.handle import Handle, uninterrupted
+from testbed.network.client import Client, uninterrupted
+from testbed.network.waiting import readable
 from testbed.runtime import engine, hostimage
-from testbed.runtime.base import Allowance, Outcome, Place, Runtime, out_of_memory
-from testbed.runtime.container import USER, Directory, Start, specification
-from testbed.runtime.inside import identity
-from testbed.runtime.member import NEEDED, Member
-from testbed.runtime.nursery import told
+from testbed.runtime.base import USER, Allowance, Outcome, Place, Runtime, out_of_memory
+from testbed.runtime.container_main import identity
+from testbed.runtime.container_spec import Directory, Start, specification
+from testbed.runtime.container_worker import END_SECONDS, NEEDED, START_SECONDS, ContainerWorker
 from testbed.runtime.process import ONE_THREAD
 from testbed.tasks import store
-from testbed.worker.crew import GRACE, explanation
 from testbed.worker.job import Job
 from testbed.worker.lost import may_lose
+from testbed.worker.progress import Board
+from testbed.worker.team import Team
 
 READY_SECONDS, SECONDS_PER_WORKER = 60.0, 4.0  # importing torch takes over a second of a processor, for each
 LOOK_SECONDS = 1.0  # between two looks at containers that have not called yet
@@ -48,16 +47,18 @@ class DockerRuntime(Runtime):
 
     name = "docker"
 
+    @classmethod
+    def check(cls) -> None:
+        engine.check()
+
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._handle: Handle | None = None
+        self._handle: Client | None = None
         self._allowances: Sequence[Allowance] = ()
-        self._deadline: float | None = None  # once a worker has failed: how long the others have to say what they know
-        self._may_lose: Callable[[int, str], bool] | None = None
         self._folder = state.base() / f"{state.own_name()}{engine.FOLDER}"
         names = [worker.name for worker in place.network.workers]
-        self._members = [Member(name, self._folder / name) for name in names]
-        self._lent: Path | None = None  # the running cell's directory
+        self._members = [ContainerWorker(name, self._folder / name) for name in names]
+        self._team = Team(names)
         self._client = engine.connect()
         try:
             with engine.speaking("tell what it is"):
@@ -74,7 +75,7 @@ class DockerRuntime(Runtime):
         return {"image": self._place.image, "image_id": self._start.image, "engine": engine_is}
 
     def _prepare(self) -> Start:
-        """All that containers have in common; what killed runs left is removed."""
+        """Prepare what all containers have in common; remove what killed runs left."""
         place, image = self._place, self._place.image
         with engine.speaking("remove what earlier runs left"):
             for container in engine.leftovers(self._client):
@@ -87,7 +88,11 @@ class DockerRuntime(Runtime):
                 found = hostimage.ensure(self._client)
         else:
             found = _find(self._client, image)
-        directories = [*(hostimage.directories() if own else ()), Directory(str(place.run / "cells"), writable=True)]
+        for path in (place.lent, place.notices):
+            path.mkdir(exist_ok=True)
+            path.chmod(0o755)
+        lent = Directory(str(place.lent), writable=True)  # of which only the running cell's is theirs
+        directories = [*(hostimage.directories() if own else ()), lent, Directory(str(place.notices))]
         environment = {**ONE_THREAD}
         if own:  # this testbed, however it was found here
             environment["PYTHONPATH"] = str(Path(testbed.__file__).resolve().parent.parent)
@@ -108,10 +113,10 @@ class DockerRuntime(Runtime):
             controller=state.own_name(),
         )
 
-    def _launch(self, members: Sequence[Member]) -> None:
-        """Make and start containers; they import torch while we go on. No thread is left: others of us fork."""
+    def _launch(self, members: Sequence[ContainerWorker]) -> None:
+        """Make and start containers; they import torch meanwhile. No thread stays behind: we fork later."""
 
-        def create(member: Member) -> None:
+        def create(member: ContainerWorker) -> None:
             gpus = [gpu.uuid for gpu in self._place.gpus.get(member.name, ())]
             arguments = specification(self._start, member.name, str(member.folder), gpus)
             member.create(self._client, arguments)
@@ -121,45 +126,54 @@ class DockerRuntime(Runtime):
         with engine.speaking(task, hint), ThreadPoolExecutor(min(AT_ONCE, len(members))) as pool:
             list(pool.map(create, members))
 
-    def attach(self, handle: Handle) -> None:
-        """The network goes to the containers while they import torch: whoever measures it goes before them."""
+    def attach(self, handle: Client) -> None:
+        """Attach the network to the containers while they import torch. Measuring has priority over them."""
         self._handle = handle
         self._plug_in(self._members)
 
-    def _plug_in(self, members: Sequence[Member]) -> None:
-        """As soon as each calls, its network becomes the worker's."""
+    def _plug_in(self, members: Sequence[ContainerWorker]) -> None:
+        """Attach each worker's network as soon as its container calls."""
         handle = self._handle
         assert handle
 
-        def called(member: Member) -> None:
+        def called(member: ContainerWorker) -> bool:
             member.answer()
             handle.call("adopt", worker=member.name, pid=member.pid)
+            return True
 
         self._each(members, called, "did not start")
 
-    def _await_ready(self, members: Sequence[Member]) -> None:
-        """Until they have imported everything, and are the same testbed as this one."""
-        self._each(
-            members, lambda member: check_same(self._place.image, identity(), member.become_ready()), "were not ready"
-        )
+    def _await_ready(self, members: Sequence[ContainerWorker]) -> None:
+        """Wait until all have imported everything; check that they are the same testbed as this one."""
+        ours = identity()
 
-    def _each(self, members: Sequence[Member], hear: Callable[[Member], None], otherwise: str) -> None:
-        """Hear every one, in the order in which they speak."""
+        def ready(member: ContainerWorker) -> bool:
+            if (theirs := member.become_ready()) is None:
+                return False
+            check_same(self._place.image, ours, theirs)
+            return True
+
+        self._each(members, ready, "were not ready")
+
+    def _each(
+        self, members: Sequence[ContainerWorker], hear: Callable[[ContainerWorker], bool], otherwise: str
+    ) -> None:
+        """Read from every container until it has said all, in the order in which they speak."""
         waiting = list(members)
         end = time.monotonic() + READY_SECONDS + SECONDS_PER_WORKER * len(members)
         while waiting:
-            readable, _, _ = select.select(waiting, [], [], LOOK_SECONDS)
-            for member in readable:
-                hear(member)
-                waiting.remove(member)
-            if not readable:
+            speaking = readable(waiting, LOOK_SECONDS)
+            for member in speaking:
+                if hear(member):
+                    waiting.remove(member)
+            if not speaking:
                 self._look_for_dead(waiting)
             if waiting and time.monotonic() > end:
                 names = ", ".join(member.name for member in waiting)
                 raise TrainingError(f"the containers of {names} {otherwise} in time", hint="is the machine busy?")
 
-    def _look_for_dead(self, waiting: Sequence[Member]) -> None:
-        """A container that ended before it called."""
+    def _look_for_dead(self, waiting: Sequence[ContainerWorker]) -> None:
+        """Find containers that ended before they called."""
         with engine.speaking("tell how the containers are"):
             for member in waiting:
                 if member.has_ended():
@@ -167,22 +181,22 @@ class DockerRuntime(Runtime):
 
     # A cell
 
-    def start(self, jobs: Sequence[Job], logs: Path, allowances: Sequence[Allowance]) -> None:
-        self._logs, self._allowances, self._deadline = logs, allowances, None
+    def start(self, jobs: Sequence[Job], board: Board, logs: Path, allowances: Sequence[Allowance]) -> None:
+        self._logs, self._allowances = logs, allowances
         self.shortcomings = _unlimited(self._info, allowances)
         self._await_ready([member for member in self._members if member.importing])
         self._revive([member for member in self._members if not member.ready])
         self._limit()
-        self._lent = Path(jobs[0].directory)
-        _give(self._lent, USER, USER)
-        self._may_lose = may_lose(jobs[0])
+        self._team = Team([member.name for member in self._members], may_lose(jobs[0]))
+        os.chown(jobs[0].directory, USER, USER)  # itself alone: nothing of a worker's is ever changed
+        board.lend(USER, USER)
         for member, job in zip(self._members, jobs, strict=True):
             member.begin(job, logs / f"{member.name}.log")
-        for member in self._members:
-            self._hear(member)  # that it has started
+        for rank in range(len(jobs)):
+            self._hear(rank, START_SECONDS)  # that it has started
 
-    def _revive(self, dead: Sequence[Member]) -> None:
-        """Containers that ended in an earlier cell begin anew."""
+    def _revive(self, dead: Sequence[ContainerWorker]) -> None:
+        """Restart containers that ended in an earlier cell."""
         if not dead:
             return
         for member in dead:
@@ -200,41 +214,28 @@ class DockerRuntime(Runtime):
         return [member.worker_pid for member in self._members]
 
     def poll(self, seconds: float) -> Outcome | None:
-        waiting = [member for member in self._members if not member.heard]
-        if self._deadline is not None:
-            seconds = min(seconds, max(0.0, self._deadline - time.monotonic()))
-        for member in select.select(waiting, [], [], seconds)[0] if waiting else ():
-            self._hear(member)
-        late = self._deadline is not None and time.monotonic() >= self._deadline
-        if not late and not all(member.heard for member in self._members):
+        waiting = {self._members[rank]: rank for rank in self._team.working}
+        pending = any(member.pending for member in waiting)
+        limit = 0.0 if pending else self._team.wait_at_most(time.monotonic(), seconds)
+        speaking = readable([*waiting], limit) if waiting else []
+        for member, rank in waiting.items():
+            if member in speaking or member.pending or member.overdue:
+                self._hear(rank)
+        if not self._team.over(time.monotonic()):
             return None
+        outcome = self._outcome(self._team.failure())  # first: whom we end now is no reason why the cell has failed
         for member in self._members:
             member.end_worker()
-        self._take_back()
-        return self._outcome()
+        return outcome
 
-    def _take_back(self) -> None:
-        if self._lent:
-            _give(self._lent, os.geteuid(), os.getegid())
-            self._lent = None
+    def _hear(self, rank: int, within: float = 0.0) -> None:
+        if ended := self._members[rank].hear(within):
+            self._team.ended(rank, time.monotonic(), ended.error)
 
-    def _hear(self, member: Member) -> None:
-        died = member.hear()
-        if died and self._may_lose:
-            member.lost = self._may_lose(self._members.index(member), died)
-        if member.error and not member.lost and self._deadline is None:
-            self._deadline = time.monotonic() + GRACE
-
-    def _outcome(self) -> Outcome:
-        failed = [member for member in self._members if member.error and not member.lost]
-        if not failed and all(member.lost for member in self._members):
-            failed = self._members
-        if not failed:
-            return Outcome()
-        if starved := [member for member in self._members if member.out_of_memory]:
+    def _outcome(self, failure: TestbedError | None) -> Outcome:
+        if failure and (starved := [member for member in self._members if member.out_of_memory]):
             return out_of_memory([member.name for member in starved], starved[0].allowance.memory)
-        error = explanation(failed, self._members)
-        return Outcome(**told(error))
+        return Outcome(failure)
 
     def kill(self, rank: int) -> None:
         self._members[rank].signal(signal.SIGKILL)
@@ -244,22 +245,23 @@ class DockerRuntime(Runtime):
 
     def restart(self, rank: int, job: Job) -> None:
         member = self._members[rank]
-        if not member.heard:  # it was killed just now
-            self._hear(member)
-        if not member.lost or self._deadline is not None:
-            return  # the others do not go on without it
+        if rank in self._team.working:  # it was killed just now
+            self._hear(rank, END_SECONDS)
+        if not self._team.may_return(rank):
+            return
         if not member.ready:
             self._revive([member])
             self._limit()
         member.begin(job, self._logs / f"{member.name}.log")
-        self._hear(member)
+        self._team.returned(rank)
+        self._hear(rank, START_SECONDS)
 
     # The end
 
     def close(self) -> None:
         problems: list[TestbedError] = []
 
-        def remove(member: Member) -> None:
+        def remove(member: ContainerWorker) -> None:
             try:
                 member.remove(self._log(member))
             except TestbedError as error:
@@ -267,20 +269,18 @@ class DockerRuntime(Runtime):
 
         with ThreadPoolExecutor(AT_ONCE) as pool:
             list(pool.map(remove, self._members))
-        with suppress(OSError):  # ends of others' making; what follows must be done
-            self._take_back()
         shutil.rmtree(self._folder, ignore_errors=True)
         self._client.close()
         if problems:  # the containers end by themselves, since nobody is at the other end of their sockets
             self._folder.mkdir(mode=0o700, parents=True)  # by which testbed down --all knows that some are left
             print(f"note: {problems[0]}; testbed down --all removes what is left", file=sys.stderr)
 
-    def _log(self, member: Member) -> Path:
+    def _log(self, member: ContainerWorker) -> Path:
         return self._place.run / "containers" / f"{member.name}.log"
 
 
 def _find(client: DockerClient, image: str) -> str:
-    """The image's identity; MissingError where there is none of that name, or it is no name."""
+    """Return the image's id; MissingError where no image has that name, or it is not a valid name."""
     hint = "docker image ls shows what there is, testbed image build makes one; image: host needs none"
     try:
         with engine.speaking(f"find the image {image}", hint):
@@ -292,7 +292,7 @@ def _find(client: DockerClient, image: str) -> str:
 
 
 def check_same(image: str, ours: Mapping[str, str], theirs: Mapping[str, str]) -> None:
-    """Whether an image has the testbed that this is."""
+    """Check that an image holds the same testbed as this one."""
     if ours == theirs:
         return
     other = "the same version from other sources" if ours["version"] == theirs["version"] else theirs["version"]
@@ -302,15 +302,8 @@ def check_same(image: str, ours: Mapping[str, str], theirs: Mapping[str, str]) -
     )
 
 
-def _give(directory: Path, user: int, group: int) -> None:
-    """A cell's directory is the workers' while they train, and nobody else's files are."""
-    for path in (directory, *directory.rglob("*")):
-        with suppress(FileNotFoundError):  # closed in the middle of a cell, workers may still be ending
-            os.chown(path, user, group, follow_symlinks=False)
-
-
 def _check_readable(directory: Path) -> None:
-    """By others, which the containers' user is one of."""
+    """Check that others, such as the containers' user, can read it."""
     if directory.stat().st_mode & 0o005 != 0o005:
         raise MissingError(
             f"workers in containers are another user, who may not read {directory}",
@@ -319,7 +312,7 @@ def _check_readable(directory: Path) -> None:
 
 
 def _unlimited(info: Mapping[str, Any], allowances: Sequence[Allowance]) -> list[str]:
-    """What of the allowances this engine cannot enforce, in words."""
+    """Return the allowances that this engine cannot enforce, in words."""
     asked = {
         "memory": ("MemoryLimit", any(one.memory is not None for one in allowances)),
         "processor time": ("CpuCfsQuota", any(one.cpus is not None for one in allowances)),

@@ -1,6 +1,6 @@
-"""The Docker engine: found as the docker command finds it, refused where its containers could not be plugged in.
+"""The Docker engine: found as the docker command finds it, refused where containers could not get the network.
 
-The docker runtime connects with it, `testbed doctor` shows it, `testbed down --all` removes what runs left in it.
+The docker runtime connects to it, `testbed doctor` shows it, `testbed down --all` removes what runs left in it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from testbed.checks import Finding
 from testbed.errors import MissingError
 from testbed.network.state import alive, base
+from testbed.runtime.checks import Finding
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 DEFAULT = "unix:///var/run/docker.sock"
 FOLDER = ".workers"  # of a run's sockets, beside the networks' directories; no network is called like that
 ANSWER_SECONDS = 60.0
-LOOK_SECONDS = 5.0  # for the doctor, who does not wait for an engine that is stuck
+LOOK_SECONDS = 5.0  # for `testbed doctor`, which does not wait for an engine that is stuck
 _INSTALL = "install Docker (on Debian: apt-get install docker.io), or use --runtime process"
 
 
 def address(environment: Mapping[str, str] = os.environ) -> str:
-    """DOCKER_HOST, else the context that DOCKER_CONTEXT or `docker context use` names, else the usual socket."""
+    """Return DOCKER_HOST, else the context of DOCKER_CONTEXT or `docker context use`, else the usual socket."""
     if told := environment.get("DOCKER_HOST"):
         return told
     name = environment.get("DOCKER_CONTEXT")
@@ -47,7 +47,7 @@ def address(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def connect(seconds: float = ANSWER_SECONDS) -> DockerClient:
-    """A client of an engine that can serve us; MissingError says why there is none."""
+    """Return a client of a usable engine; MissingError says why there is none."""
     where = address()
     path = _local(where)
     _greet(path, where)
@@ -67,7 +67,7 @@ def connect(seconds: float = ANSWER_SECONDS) -> DockerClient:
 
 
 def _local(where: str) -> str:
-    """The path of an engine's socket; refused where the engine is elsewhere."""
+    """Return the path of an engine's socket; refuse an engine on another machine."""
     try:
         parts = urlsplit(where)
     except ValueError as error:
@@ -81,7 +81,7 @@ def _local(where: str) -> str:
 
 
 def _greet(path: str, where: str) -> None:
-    """Connect once: whether it is there, whether we may, and whether its processes are among those we see."""
+    """Connect once: check that it is there, that we may use it, and that we see its processes."""
     try:
         with socket.socket(socket.AF_UNIX) as peer:
             peer.settimeout(LOOK_SECONDS)
@@ -104,7 +104,7 @@ def _greet(path: str, where: str) -> None:
 
 
 def _judge(info: Mapping[str, Any], kernel: str) -> None:
-    """Containers get cables from this kernel, plugged in by root: the engine must run on it, and as root."""
+    """Refuse an engine not on this kernel or not run by root: containers get cables from this kernel, as root."""
     if info["KernelVersion"] != kernel:
         raise MissingError(
             f"the Docker engine {info['ServerVersion']} runs on another kernel ({info['KernelVersion']}): "
@@ -119,7 +119,7 @@ def _judge(info: Mapping[str, Any], kernel: str) -> None:
 
 
 def check() -> None:
-    """Before anything is started: whether containers can be had and plugged in."""
+    """Check, before anything is started, that containers can run and be attached."""
     if os.geteuid() != 0:
         raise MissingError(
             "the docker runtime needs root: containers get their network from outside",
@@ -129,12 +129,12 @@ def check() -> None:
 
 
 def finding() -> Finding:
-    """For the doctor."""
+    """Return the finding for `testbed doctor`."""
     name, needed_for = "Docker engine", "runtime: docker"
     try:
         client = connect(LOOK_SECONDS)
     except MissingError as error:
-        absent = "there is no Docker engine" in str(error)
+        absent = isinstance(error.__cause__, FileNotFoundError)  # else it is there, and of no use
         return Finding(name, None if absent else False, str(error), error.hint or "", needed_for)
     try:
         version = client.version()["Version"]
@@ -145,7 +145,7 @@ def finding() -> Finding:
 
 @contextmanager
 def speaking(what: str, hint: str | None = None) -> Iterator[None]:
-    """What the engine refuses inside becomes one clear error."""
+    """Turn what the engine refuses inside into one clear error."""
     from docker.errors import DockerException
     from requests.exceptions import RequestException
 
@@ -159,16 +159,16 @@ def speaking(what: str, hint: str | None = None) -> Iterator[None]:
 
 
 def leftovers(client: DockerClient) -> list[Container]:
-    """Containers whose controller is gone. Those of others, and of runs that go on, are not touched."""
-    from testbed.runtime.container import CONTROLLER
+    """Return containers whose controller is gone. Those of others, and of active runs, are not touched."""
+    from testbed.runtime.container_spec import CONTROLLER
 
     found = client.containers.list(all=True, filters={"label": CONTROLLER}, ignore_removed=True)
     return [one for one in found if not alive(one.labels[CONTROLLER])]
 
 
 def remove_leftovers() -> list[str]:
-    """For `testbed down --all`; the names of the containers that are gone. MissingError where runs were killed whose
-    containers may be left, and no engine answers; without such runs none is needed."""
+    """Remove leftovers for `testbed down --all`; return the names of the removed containers. MissingError where killed
+    runs may have left containers and no engine answers; without such runs none is needed."""
     try:
         client = connect(LOOK_SECONDS)
     except MissingError as error:
@@ -190,13 +190,13 @@ def remove_leftovers() -> list[str]:
 
 
 def remove_folders() -> None:
-    """Of the sockets of runs that were killed, and whose containers are gone."""
+    """Remove the socket directories of killed runs whose containers are gone."""
     for folder in orphaned_folders():
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def orphaned_folders() -> list[Path]:
-    """Of runs that were killed: each may have left containers."""
+    """Return the socket directories of killed runs: each may have left containers."""
     return [folder for folder in base().glob(f"*{FOLDER}") if not alive(folder.name.removesuffix(FOLDER))]
 
 

@@ -1,7 +1,7 @@
 """`image: host`: this machine's own system and Python in a container, with nothing to build or pull.
 
-The image is empty but for the links between system directories; the directories themselves are mounted, read-only.
-docker.py asks for both.
+The image holds only the links between system directories; the directories themselves are mounted, read-only. docker.py
+uses both.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import hashlib
 import io
 import sys
 import tarfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import testbed
-from testbed.runtime.container import Directory
+from testbed.runtime.container_spec import Directory
+from testbed.runtime.needs import python_paths as python_paths
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -28,7 +28,7 @@ ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "passwd", "g
 
 
 def ensure(client: DockerClient, root: Path = Path("/")) -> str:
-    """The image's name; made where the engine does not have it yet."""
+    """Return the image's name; make it where the engine does not have it yet."""
     from docker.errors import ImageNotFound
 
     content = archive(root)
@@ -42,7 +42,7 @@ def ensure(client: DockerClient, root: Path = Path("/")) -> str:
 
 
 def archive(root: Path) -> bytes:
-    """A tar file with the links of the top directory (/bin → usr/bin); the same for the same links."""
+    """Return a tar file with the links of the top directory (/bin → usr/bin); the same for the same links."""
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w") as tar:
         etc = tarfile.TarInfo("etc")
@@ -57,16 +57,7 @@ def archive(root: Path) -> bytes:
 
 
 def directories(root: Path = Path("/"), python: Iterable[Path] | None = None) -> list[Directory]:
-    """What containers see of this machine: system, some of /etc, and everything of this Python."""
+    """Return what containers see of this machine: system, some of /etc, and everything of this Python."""
     system = [root / name for name in SYSTEM if (root / name).is_dir() and not (root / name).is_symlink()]
     etc = [root / "etc" / name for name in ETC if (root / "etc" / name).exists()]
     return [Directory(str(path)) for path in dict.fromkeys([*system, *etc, *(python or python_paths(sys.path))])]
-
-
-def python_paths(search: Sequence[str]) -> list[Path]:
-    """Where this Python, its packages and testbed itself are."""
-    executable = Path(sys.executable)
-    homes = [Path(sys.prefix), Path(sys.base_prefix), Path(sys.exec_prefix), executable.resolve().parent.parent]
-    packages = [Path(path) for path in search if path.endswith(("site-packages", "dist-packages"))]
-    found = [*homes, *packages, Path(testbed.__file__).resolve().parent]
-    return [path for path in dict.fromkeys(found) if path != Path("/") and path.is_dir()]

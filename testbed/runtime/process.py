@@ -1,10 +1,9 @@
-"""`runtime: process`: each worker is forked from the nursery into its own network namespace. Nothing to install."""
+"""`runtime: process`: each worker is forked from the fork server into its own network namespace. Nothing to install."""
 
 from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -16,26 +15,33 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import TrainingError
-from testbed.network.handle import Handle
+from testbed.network.agent import allow_descriptors
+from testbed.network.client import Client
 from testbed.network.processes import descendants
+from testbed.network.waiting import readable
 from testbed.network.wire import send_line
 from testbed.runtime import strays
-from testbed.runtime.base import Allowance, Outcome, Runtime, out_of_memory
-from testbed.runtime.groups import Groups
-from testbed.worker.job import Job
+from testbed.runtime.base import PROCESSES, USER, Allowance, Outcome, Place, Runtime, out_of_memory
+from testbed.runtime.cgroups import Groups
+from testbed.tasks import store
+from testbed.worker import reports
+from testbed.worker.job import Job, all_to_json
+from testbed.worker.progress import Board
 
 # Workers share cores, and the libraries' own threads would be there before the fork
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+OWN_DESCRIPTORS = 500  # beside one for each worker: of the network, of files
 END_SECONDS = 5.0  # for the kernel to take a killed worker apart
 
 
 class ProcessRuntime(Runtime):
-    """Talks to the nursery."""
+    """Talks to the fork server."""
 
     name = "process"
 
-    def __init__(self, log: Path) -> None:
-        self._log = log
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._log = place.run / "nursery.log"
         self._groups = Groups()
         self._limits: Sequence[Allowance] = ()
         self._names: list[str] = []
@@ -48,7 +54,7 @@ class ProcessRuntime(Runtime):
         self._control, theirs = socket.socketpair()
         with theirs, self._log.open("wb") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "testbed.runtime.nursery", str(theirs.fileno())],
+                [sys.executable, "-P", "-m", "testbed.runtime.forkserver", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -59,12 +65,13 @@ class ProcessRuntime(Runtime):
         self._ready = False
         self._unread = b""
 
-    def attach(self, handle: Handle) -> None:
+    def attach(self, handle: Client) -> None:
         self._handle = handle
         self._send({"network": asdict(handle.state)})
 
-    def start(self, jobs: Sequence[Job], logs: Path, allowances: Sequence[Allowance]) -> None:
+    def start(self, jobs: Sequence[Job], board: Board, logs: Path, allowances: Sequence[Allowance]) -> None:
         self._forget()  # of a start that went wrong
+        allow_descriptors(OWN_DESCRIPTORS + len(jobs))
         if self._process.poll() is not None:  # ended in an earlier cell
             self._control.close()
             self._launch()
@@ -76,27 +83,37 @@ class ProcessRuntime(Runtime):
         self._groups = _groups(dict(zip(self._names, allowances, strict=True)))
         self.shortcomings = self._groups.shortcomings
         self._done = None
-        self._send({"workers": [self._worker(job) for job in jobs], "logs": str(logs)})
+        if os.geteuid() == 0:
+            os.chown(jobs[0].directory, USER, USER)  # itself alone: nothing of a worker's is ever changed
+            board.lend(USER, USER)
+        workers = [self._place_of(job) for job in jobs]
+        self._send({"jobs": all_to_json(jobs), "workers": workers, "logs": str(logs), "readable": self._readable()})
         self._pids = list(self._read()["started"])
         self._ends = [_descriptor(pid) for pid in self._pids]
 
-    def _worker(self, job: Job) -> dict[str, Any]:
+    def _readable(self) -> list[str]:
+        """Return what workers read beside Python and their jobs: user code and data."""
+        data = store.directory(self._place.data)
+        return [str(path) for path in (*self._place.code, data) if path.is_dir()]
+
+    def _place_of(self, job: Job) -> dict[str, Any]:
+        """Return where a job's worker belongs on this machine."""
         cores, name = list(self._limits[job.rank].cores), self._names[job.rank]
-        return {"job": job.to_json(), "cores": cores, "groups": self._groups.joined_by(name)}
+        most = None if self._groups.processes_limited else PROCESSES * len(self._names)  # those of all count, then
+        return {"cores": cores, "groups": self._groups.joined_by(name), "processes": most}
 
     def pids(self) -> Sequence[int]:
         return self._pids
 
     def poll(self, seconds: float) -> Outcome | None:
         waiting = self._done is None and not self._unread
-        if waiting and not select.select([self._control], [], [], seconds)[0]:
+        if waiting and not readable([self._control], seconds):
             return None
         try:
-            done = self._done or self._read()["done"]
-            outcome = Outcome(**done)
+            outcome = Outcome(reports.failure(self._done or self._read()["done"], len(self._names)))
         except TrainingError as error:
-            outcome = Outcome(str(error), error.hint)
-        if outcome.error:
+            outcome = Outcome(error)
+        if outcome.cause:
             outcome = self._out_of_memory() or outcome
         self._forget()
         return outcome
@@ -110,7 +127,7 @@ class ProcessRuntime(Runtime):
         self._signal(rank, signal.SIGKILL)
 
     def restart(self, rank: int, job: Job) -> None:
-        self._send({"restart": self._worker(job)})
+        self._send({"restart": {"job": job.to_json(), **self._place_of(job)}})
         answer = self._read()
         if "done" in answer:
             self._done = answer["done"]
@@ -137,22 +154,20 @@ class ProcessRuntime(Runtime):
         self._forget()
 
     def _forget(self) -> None:
-        """The workers have ended, or are about to."""
+        """Forget the workers: they have ended, or are about to."""
         for end in self._ends:
             if end is not None:
-                waiting = select.poll()
-                waiting.register(end, select.POLLIN)
-                waiting.poll(1000 * END_SECONDS)
+                readable([end], END_SECONDS)
                 os.close(end)
         self._pids, self._ends = [], []
         self._groups.close()
 
     def _send(self, words: dict[str, Any]) -> None:
-        with suppress(ConnectionError):  # it has ended; whoever reads its answer will know
+        with suppress(ConnectionError):  # it has ended, which reading its answer shows
             send_line(self._control, words)
 
     def _read(self) -> dict[str, Any]:
-        """The nursery's next line; it may have written several."""
+        """Return the fork server's next line; it may have written several."""
         while b"\n" not in self._unread:
             try:
                 data = self._control.recv(1 << 16)
@@ -169,7 +184,7 @@ class ProcessRuntime(Runtime):
         return answer
 
     def _end(self) -> int:
-        """It has closed its end of the socket; the code with which it ended by itself."""
+        """Wait for the fork server, which has closed its socket; return the exit code if it ended by itself."""
         try:
             return self._process.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
@@ -189,4 +204,5 @@ def _groups(allowances: dict[str, Allowance]) -> Groups:
     return Groups.make(
         memory={name: one.memory for name, one in allowances.items() if one.memory is not None},
         cpus={name: one.cpus for name, one in allowances.items() if one.cpus is not None},
+        processes=dict.fromkeys(allowances, PROCESSES),
     )

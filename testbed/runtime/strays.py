@@ -1,5 +1,5 @@
-"""Processes that workers started and that outlive them: whoever forked the workers inherits and ends them; what a run
-that was killed has left is found by the mark in its environment. The nursery and `testbed down --all` call it."""
+"""Ends processes that outlive the workers that started them: the process that forked the workers inherits them; those
+of killed runs carry a mark in their environment. The fork server and `testbed down --all` call it."""
 
 from __future__ import annotations
 
@@ -18,22 +18,24 @@ END_SECONDS = 5.0  # for the kernel to take a killed process apart
 
 
 def marked() -> dict[str, str]:
-    """What to add to the environment of a process whose children may outlive it."""
+    """Return what to add to the environment of a process whose children may outlive it."""
     return {MARK: own_name()}
 
 
 def end_adopted() -> None:
-    """End every descendant, again and again: their children become ours as they end. Nobody else waits for one."""
+    """End every descendant, repeatedly: their children become ours as they end. Nothing else may be waiting for one."""
     while found := descendants(os.getpid()):
         for pid in found:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         with suppress(ChildProcessError):
             os.waitpid(-1, 0)
+            while os.waitpid(-1, os.WNOHANG)[0]:  # all that have ended: looking for descendants takes long with many
+                continue
 
 
 def end(pids: Iterable[int]) -> list[int]:
-    """End these; those that were there."""
+    """End these processes; return those that existed."""
     ends = {}
     for pid in pids:
         with suppress(ProcessLookupError):
@@ -50,7 +52,7 @@ def end(pids: Iterable[int]) -> list[int]:
 
 
 def left_over() -> dict[int, str]:
-    """By process id, what it is: of runs whose controller is gone."""
+    """Return the processes of runs whose controller is gone: what each is, by process id."""
     found = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal() or int(entry.name) == os.getpid():
@@ -65,6 +67,6 @@ def left_over() -> dict[int, str]:
 
 
 def remove_leftovers() -> list[str]:
-    """End what workers of runs that were killed had started."""
+    """End what the workers of killed runs had started."""
     found = left_over()
     return [f"process {pid} ({found[pid]})" for pid in end(found)]

@@ -1,1 +1,4 @@
-"""Scenario files: schema, units, loading with file:line errors. Start with `testbed.scenario.load.load`."""
+"""Scenario files: YAML to validated models, units, errors with file and line. Start with `load.load`.
+
+Imports only links of the project. Topologies, plans and commands import it.
+"""

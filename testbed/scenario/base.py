@@ -25,7 +25,7 @@ from testbed.scenario.units import Duration, shown
 
 
 def _whole(value: object) -> object:
-    """1e3 is a whole number too."""
+    """Accept 1e3 as a whole number, too."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -51,7 +51,7 @@ Period = Annotated[Duration, AfterValidator(_period)]
 
 
 def suggestion(word: object, names: list[str]) -> str:
-    """ "; did you mean …?" where a name is near enough."""
+    """Return "; did you mean …?" where a name is near enough."""
     near = get_close_matches(str(word).lower(), names, n=1, cutoff=0.6)
     return f"; did you mean '{near[0]}'?" if near else ""
 
@@ -61,7 +61,7 @@ def unknown(what: str, word: object, names: list[str]) -> ValueError:
 
 
 def keys(model: type[BaseModel]) -> dict[str, FieldInfo]:
-    """The keys of a model as users write them."""
+    """Return the keys of a model as users write them."""
     return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
@@ -79,7 +79,7 @@ class Model(BaseModel):
 
     @classmethod
     def written_out(cls, value: Any) -> Any:
-        """What the user wrote, as the mapping it stands for."""
+        """Return what the user wrote, as the mapping it stands for."""
         if cls.short and not isinstance(value, Mapping | BaseModel):
             return {cls.short: value}
         if isinstance(value, Mapping):  # a key left empty is a key left out
@@ -108,7 +108,7 @@ class Choice(Model):
 
     @classmethod
     def plain(cls) -> list[str]:
-        """The names that need no options."""
+        """Return the names that need no options."""
         return [key for key, field in keys(cls).items() if (options := _model_in(field)) and not _required(options)]
 
     @classmethod
@@ -136,13 +136,13 @@ class Choice(Model):
 
     @property
     def kind(self) -> str:
-        """The chosen name as users write it, e.g. "random-regular"."""
+        """Return the chosen name as users write it, e.g. "random-regular"."""
         name = self._set()[0]
         return type(self).model_fields[name].alias or name
 
     @property
     def options(self) -> Any:
-        """What stands beside the chosen name: a model with its options, or the value itself."""
+        """Return what stands beside the chosen name: a model with its options, or the value itself."""
         return getattr(self, self._set()[0])
 
     @model_serializer(mode="wrap")
@@ -162,7 +162,7 @@ class Choice(Model):
 
 
 def _model_in(field: FieldInfo) -> type[BaseModel] | None:
-    """The model among the types of a field, e.g. Torus of `Torus | None`."""
+    """Return the model among the types of a field, e.g. Torus of `Torus | None`."""
     types = [field.annotation, *getattr(field.annotation, "__args__", ())]
     return next((kind for kind in types if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
 

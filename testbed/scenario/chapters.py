@@ -1,4 +1,4 @@
-"""The chapters of the scenario reference: order, opening words and examples. testbed.scenario.reference prints them,
+"""The chapters of the scenario reference: order, opening words and examples. testbed.commands.schema prints them,
 with tables made from the models; tests load every example and every form.
 """
 
@@ -7,18 +7,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from testbed.scenario.base import Model
-from testbed.scenario.events import VERBS, Event, RandomEvents
-from testbed.scenario.graphs import ErdosRenyi, Gossip, GossipGraph, RandomRegular, Topology, Torus, Tree
+from testbed.scenario.events import Event, RandomEvents
+from testbed.scenario.graphs import ErdosRenyi, Gossip, GossipGraph, RandomPairs, RandomRegular, Topology, Torus, Tree
 from testbed.scenario.links import Link, LinkOverride, Trace
-from testbed.scenario.model import Docker, Runtime, Scenario, Workers
+from testbed.scenario.model import Docker, Runtime, Scenario, Transport, Workers
 from testbed.scenario.network import Network, RegionMatrix, RegionPair
 from testbed.scenario.task import Split, Task
 from testbed.scenario.training import Compute, Milestones, Schedule, Target, Training
+from testbed.scenario.verbs import VERBS
 
 
 @dataclass(frozen=True)
 class Table:
-    """Of one model, or of those of its keys that are named."""
+    """The table of one model, or of those of its keys that are named."""
 
     model: type[Model]
     title: str = ""  # above the table, where a chapter has several
@@ -69,6 +70,8 @@ CHAPTERS = (
         "network:\n  link: {latency: 40ms, rate: 10mbit, jitter: 2ms, loss: 0.1%, buffer: 100ms}",
         forms=(
             "network: {link: {latency: 0, rate: unlimited}}",
+            "network: {link: {latency: 20ms, reorder: 1%, duplicate: 0.1%, corrupt: 0.1%}}",
+            "network: {link: {latency: 50ms, jitter: {spread: 5ms, shape: pareto}}}",
             "network: {link: {trace: mobile-a.csv}}",
             "network: {link: {trace: {mahimahi: cellular.txt}}}",
         ),
@@ -174,6 +177,28 @@ CHAPTERS = (
         tables=(Table(Compute, one_of=True),),
     ),
     Chapter(
+        "transport",
+        "How workers hand messages to the network. Gossip keeps both directions of a link busy at once: a sender that"
+        " fills its queue delays the acknowledgements of the other direction, and a step waits for the slowest message."
+        " Each worker therefore measures what its connections carry and paces long messages slightly below; on real"
+        " networks, too, as it asks nobody. Results say at which rate each method was paced.",
+        "transport: {pacing: off}",
+        forms=("transport: {pacing: auto}",),
+        tables=(Table(Transport),),
+    ),
+    Chapter(
+        "slow_motion",
+        "With `slow_motion: 8` a second of the scenario lasts eight real ones: links, gradients, events, time-outs and"
+        " work on processors are stretched, losses stay the same to the bit, and all results are in scenario time. What"
+        " a worker computes is padded by its own processor time, so that waiting for a core no longer counts."
+        " Not stretched are the kernel's and Gloo's own work (it seems cheaper by the factor), TCP's delayed"
+        " acknowledgements, a connection's first retransmission, and the wall-clock windows of cubic and BBR. On a GPU"
+        " all time of a gradient is padded, as the processor only waits for it.",
+        "slow_motion: 8",
+        forms=("slow_motion: auto", "slow_motion: 1", "slow_motion: 2.5"),
+        tables=(Table(Scenario, keys=("slow_motion",)),),
+    ),
+    Chapter(
         "gossip",
         "Who averages with whom, and with which weights. All-reduce takes no notice of it. A graph's name or mapping is"
         " written as for `network.topology`.",
@@ -182,13 +207,18 @@ CHAPTERS = (
             "gossip: ring",
             "gossip: {torus: 2x4}",
             "gossip: one-peer-exponential",
+            "gossip: random-pairs",
             "gossip: {weights: [[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [0.25, 0.25, 0.5]]}",
         ),
         tables=(
             Table(Gossip),
             Table(
-                GossipGraph, "Beside those of `network.topology` there is", keys=("one-peer-exponential",), one_of=True
+                GossipGraph,
+                "Beside those of `network.topology` there are",
+                keys=("one-peer-exponential", "random-pairs", "arcs"),
+                one_of=True,
             ),
+            Table(RandomPairs, "Options of `random-pairs`"),
         ),
     ),
     Chapter(
@@ -240,7 +270,7 @@ CHAPTERS = (
             "network: {events: [{at: 20s, slow: w1, factor: 3, for: 30s}, {at: step 50, freeze: w2, for: 2s}]}",
         ),
         tables=(
-            Table(Event, "What happens: exactly one of these", keys=VERBS, one_of=True),
+            Table(Event, "What happens: exactly one of these", keys=tuple(VERBS), one_of=True),
             Table(Event, "When, and for how long", keys=("at", "for", "every", "until")),
             Table(Event, "More about it", keys=("to", "factor")),
             Table(RandomEvents, "Inside `random`"),

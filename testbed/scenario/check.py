@@ -1,4 +1,4 @@
-"""What one key alone cannot tell: names that must exist, counts that must agree. Loading runs it after the models.
+"""Checks across keys: names that must exist, counts that must agree. Loading runs it after the models.
 
 Names of nodes that only a topology's file knows are checked by the plan.
 """
@@ -16,12 +16,13 @@ from testbed.scenario.network import Network, RegionMatrix
 from testbed.scenario.problems import Problem
 from testbed.scenario.source import Keys
 from testbed.scenario.units import shown
+from testbed.scenario.verbs import ON_LINKS, ON_WORKERS
 
 _UNSWEEPABLE = ("sweep", "name", "repeat", "box", "runtime")
 
 
 def check(scenario: Scenario) -> list[Problem]:
-    """All problems between keys."""
+    """Return all problems between keys."""
     return [
         *_workers(scenario),
         *_names(scenario),
@@ -30,6 +31,7 @@ def check(scenario: Scenario) -> list[Problem]:
         *_methods(scenario),
         *_consensus(scenario),
         *_traces(scenario),
+        *_checkpoints(scenario),
         *_sweep(scenario),
     ]
 
@@ -45,7 +47,7 @@ def _workers(scenario: Scenario) -> Iterator[Problem]:
 
 
 def _names(scenario: Scenario) -> Iterator[Problem]:
-    """Names w<i> beyond the number of workers, and events for workers that do not exist."""
+    """Yield names w<i> beyond the number of workers, and events for workers that do not exist."""
     topology, count = scenario.network.graph, scenario.worker_count
     if count is None or not topology.builtin:
         return
@@ -60,7 +62,7 @@ def _names(scenario: Scenario) -> Iterator[Problem]:
 
 
 def _nodes(scenario: Scenario) -> Iterator[tuple[Keys, str]]:
-    """Every place that names a node."""
+    """Yield every place that names a node."""
     network = scenario.network
     for number, link in enumerate(network.links):
         at: Keys = ("network", "links", number)
@@ -70,17 +72,17 @@ def _nodes(scenario: Scenario) -> Iterator[tuple[Keys, str]]:
         yield from ((("network", "regions", region, place), name) for place, name in enumerate(members))
     for number, event in enumerate(network.events):
         at = ("network", "events", number)
-        for key in ("link", "down", "up", "flap"):
+        for key in ON_LINKS:
             yield from (((*at, key, end), name) for end, name in enumerate(getattr(event, key) or ()))
         yield from (((*at, key), name) for key, name in (("from", event.source), ("to", event.target)) if name)
     yield from _worker_names(scenario)
 
 
 def _worker_names(scenario: Scenario) -> Iterator[tuple[Keys, str]]:
-    """Every place that names a worker, where a switch would make no sense."""
+    """Yield every place that names a worker, where a switch would make no sense."""
     for number, event in enumerate(scenario.network.events):
         at: Keys = ("network", "events", number)
-        for key in ("kill", "restart", "freeze", "slow"):
+        for key in ON_WORKERS:
             yield from (((*at, key, place), name) for place, name in enumerate(getattr(event, key) or ()))
         for group, members in enumerate(event.partition or ()):
             yield from (((*at, "partition", group, place), name) for place, name in enumerate(members))
@@ -138,7 +140,7 @@ def _methods(scenario: Scenario) -> Iterator[Problem]:
 
 
 def _consensus(scenario: Scenario) -> Iterator[Problem]:
-    """Gossip alone starts with one step to each worker's own matrix; nothing may move the workers after it."""
+    """Check gossip alone: one step to each worker's own matrix, after which nothing may move the workers."""
     model, training = scenario.task.model, scenario.training
     if model is None or model.name != "consensus":
         return
@@ -148,8 +150,22 @@ def _consensus(scenario: Scenario) -> Iterator[Problem]:
             yield Problem(("training", key), f"the consensus task needs {key}: {value:g}")
 
 
-def _traces(scenario: Scenario) -> Iterator[Problem]:
-    network = scenario.network
+def _checkpoints(scenario: Scenario) -> Iterator[Problem]:
+    """Refuse checkpoints where events or lost workers matter: these are not part of a worker's state."""
+    if scenario.training.checkpoint_every is None:
+        return
+    others = {
+        "network.events": bool(scenario.network.events),
+        "a link's trace": any(options and options.trace for _, options in _link_options(scenario.network)),
+        "on_failure: continue": scenario.on_failure == "continue",
+    }
+    if found := [what for what, there in others.items() if there]:
+        words = f"cannot be had together with {' and '.join(found)}: a cell could not go on as if not interrupted"
+        yield Problem(("training", "checkpoint_every"), words)
+
+
+def _link_options(network: Network) -> list[tuple[Keys, LinkOptions | None]]:
+    """Return every place that says what links do."""
     places: list[tuple[Keys, LinkOptions | None]] = [
         (("network", "link"), network.link),
         (("network", "within"), network.within),
@@ -158,7 +174,11 @@ def _traces(scenario: Scenario) -> Iterator[Problem]:
     ]
     if not isinstance(network.between, RegionMatrix):
         places += ((("network", "between", number), pair) for number, pair in enumerate(network.between or ()))
-    for keys, options in places:
+    return places
+
+
+def _traces(scenario: Scenario) -> Iterator[Problem]:
+    for keys, options in _link_options(scenario.network):
         if options and options.trace and not isfile(scenario.resolve(options.trace.file)):
             yield Problem((*keys, "trace"), f"no such file: {scenario.resolve(options.trace.file)}")
 

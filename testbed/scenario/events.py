@@ -1,4 +1,4 @@
-"""What happens to the network and the workers while training runs, as the scenario says it."""
+"""What happens to the network and the workers while training runs, as scenarios describe it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema, core_schema
 
+from testbed.link.shape import WRITTEN
 from testbed.scenario.base import Model, Natural, Number, Period, Span
 from testbed.scenario.links import LinkOptions, Node, Pair, check_ends, directions
 from testbed.scenario.units import Duration, shown
+from testbed.scenario.verbs import ON_LINKS, ON_WORKERS, VERBS, done_by, field_of
 
 
 class Step(int):
@@ -88,10 +90,6 @@ class RandomEvents(Model):
     )
 
 
-VERBS = ("link", "from", "down", "up", "flap", "partition", "heal", "kill", "restart", "freeze", "slow", "random")
-_LASTING = ("link", "from", "down", "flap", "partition", "kill", "freeze", "slow")  # can be undone after a while
-
-
 class _What(Model):
     """What happens when."""
 
@@ -103,7 +101,7 @@ class _What(Model):
     )
     link: Pair | None = Field(
         default=None,
-        description="Change this link, both directions: give the new latency, rate, jitter, loss, buffer or trace.",
+        description=f"Change this link, both directions: give the new {', '.join(WRITTEN)} or trace.",
     )
     source: Node | None = Field(default=None, alias="from", description="With `to`: change one direction of a link.")
     target: Node | None = Field(default=None, alias="to", description="With `from`: its other end. Default: none.")
@@ -159,12 +157,12 @@ class Event(LinkOptions, _What):  # in this order `at` is written first
 
     @classmethod
     def written_out(cls, value: Any) -> Any:
-        """`{link: [w0, w1], down}` is `{down: [w0, w1]}`; `{heal}` is `{heal: true}`."""
+        """Write out short forms: `{link: [w0, w1], down}` is `{down: [w0, w1]}`; `{heal}` is `{heal: true}`."""
         if not isinstance(value, Mapping):
             return value
         event = dict(value)
-        for verb in ("down", "up", "flap"):
-            if verb in event and event[verb] in (None, True) and "link" in event:
+        for verb in ON_LINKS:
+            if verb != "link" and verb in event and event[verb] in (None, True) and "link" in event:
                 event[verb] = event.pop("link")
         if "heal" in event:
             event["heal"] = True if event["heal"] is None else event["heal"] or None
@@ -172,8 +170,9 @@ class Event(LinkOptions, _What):  # in this order `at` is written first
 
     @property
     def verb(self) -> str:
-        """What happens, as users write it: link, down, partition, kill, …; "link" for one direction too."""
-        return "link" if self._given()[0] == "from" else self._given()[0]
+        """Return what happens, as users write it: link, down, partition, kill, …; "link" for one direction too."""
+        verb = self._given()[0]
+        return "link" if verb == "from" else verb
 
     @property
     def restarts(self) -> bool:
@@ -183,12 +182,17 @@ class Event(LinkOptions, _What):  # in this order `at` is written first
 
     @property
     def directions(self) -> tuple[tuple[str, str], ...]:
-        """For link: the directed ends (from, to) that change; for down, up, flap: both directions."""
-        return directions(self.link or self.down or self.up or self.flap, self.source, self.target)
+        """Return, for link, the directed ends (from, to) that change; for down, up, flap both directions."""
+        pair = next((ends for verb in ON_LINKS if (ends := getattr(self, verb))), None)
+        return directions(pair, self.source, self.target)
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        """Return, for kill, restart, freeze, slow, the workers concerned."""
+        return next((names for verb in ON_WORKERS if (names := getattr(self, verb))), ())
 
     def _given(self) -> list[str]:
-        names = {verb: {"from": "source"}.get(verb, verb) for verb in VERBS}
-        return [verb for verb, name in names.items() if getattr(self, name) not in (None, False)]
+        return [verb for verb in VERBS if getattr(self, field_of(verb)) not in (None, False)]
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Event:
@@ -200,7 +204,7 @@ class Event(LinkOptions, _What):  # in this order `at` is written first
         if verb != "random" and "at" not in self.model_fields_set:
             raise ValueError("when? Give at: 30s, or at: step 100")
         changes = [name for name in LinkOptions.model_fields if getattr(self, name) is not None]
-        if verb in ("link", "from") or self.target is not None:
+        if done_by(verb) == "link" or self.target is not None:
             check_ends("link", self.link, self.source, self.target)
             if not changes:
                 raise ValueError(f"says nothing about the link; give any of: {', '.join(LinkOptions.model_fields)}")
@@ -208,12 +212,12 @@ class Event(LinkOptions, _What):  # in this order `at` is written first
             raise ValueError(f"{changes[0]} goes with link: [w0, w1], not with {verb}")
         if self.factor is not None and verb != "slow":
             raise ValueError(f"factor goes with slow, not with {verb}")
-        if self.lasting is not None and verb not in _LASTING:
+        if self.lasting is not None and not VERBS[verb].lasting:
             hint = "; write it inside random" if verb == "random" else ""
             raise ValueError(f"for does not go with {verb}{hint}")
         if self.every is not None and verb == "random":
             raise ValueError("every does not go with random; write it inside random")
-        if verb == "freeze" and self.lasting is None:
+        if not VERBS[verb].endless and self.lasting is None:
             raise ValueError("for how long? Give for: 5s; to stop a worker for good use kill")
         if (self.every is not None or verb == "random") and isinstance(self.at, Step):
             raise ValueError("what repeats starts at a time, not at a step; write for example at: 30s")

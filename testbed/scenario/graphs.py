@@ -86,6 +86,14 @@ class Tree(Model):
     branching: Positive = Field(default=2, description="Children of every node; more make a flatter tree.")
 
 
+class RandomPairs(Model):
+    """In every round the workers are paired at random."""
+
+    seed: Natural | None = Field(
+        default=None, description="Which sequence of pairings. Default: from the scenario's seed."
+    )
+
+
 class Topology(Choice):
     """A graph of workers (and switches): a name, or a mapping of a name to its options."""
 
@@ -147,16 +155,16 @@ class Topology(Choice):
     @property
     def builtin(self) -> bool:
         """Whether the graph is made from the number of workers alone: its workers are then w0, w1, …"""
-        return self.kind not in ("file", "mininet", "links")
+        return self.kind not in ("file", "mininet", "links", "arcs")
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Options of a built-in graph by the names testbed.topology gives them; None: its default."""
+        """Return options of a built-in graph by the names testbed.topology gives them; None: its default."""
         return dict(self.options) if isinstance(self.options, Model) else {}
 
     @property
     def size(self) -> int | None:
-        """The number of workers, where a built-in graph alone tells it."""
+        """Return the number of workers, where a built-in graph alone determines it."""
         if self.torus and self.torus.rows and self.torus.columns:
             return self.torus.rows * self.torus.columns
         return 32 if self.davis else None
@@ -172,10 +180,23 @@ class GossipGraph(Topology):
         alias="one-peer-exponential",
         description="In round t worker i sends to i + 2^t only: one message, exact averages after log2(n) rounds.",
     )
+    random_pairs: RandomPairs | None = Field(
+        default=None,
+        alias="random-pairs",
+        description="In every round the workers are paired at random, and pairs average: one message, no fixed "
+        "neighbours. Every worker is connected with every other.",
+    )
+    arcs: tuple[Pair, ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="One-way edges, each as [from, to], e.g. [[w0, w1], [w1, w2], [w2, w0]]: for push-sum (sgp), where "
+        "lines carry more one way than the other.",
+    )
 
 
 Weights = Annotated[
-    Annotated[Literal["metropolis", "uniform"], Tag("name")] | Annotated[tuple[tuple[Number, ...], ...], Tag("matrix")],
+    Annotated[Literal["metropolis", "uniform", "push"], Tag("name")]
+    | Annotated[tuple[tuple[Number, ...], ...], Tag("matrix")],
     Discriminator(lambda value: "matrix" if isinstance(value, list | tuple) else "name"),
 ]
 
@@ -191,7 +212,8 @@ class Gossip(Model):
     weights: Weights = Field(
         default="metropolis",
         description="Mixing weights W. `metropolis` suits every graph; `uniform`, 1/(neighbours + 1), needs equally "
-        "many for all workers; or the matrix itself, a list of rows (row i: what worker i takes from each).",
+        "many for all workers; `push`, 1/(neighbours it sends to + 1), is for push-sum (sgp) and what `arcs` get; or "
+        "the matrix itself, a list of rows (row i: what worker i takes from each).",
     )
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Scenario files in and out: read, override, validate, and say all that is wrong at once. The commands call it."""
+"""Scenario files in and out: reads, overrides, validates, and reports all errors at once. The commands call it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from testbed.errors import ScenarioError
 from testbed.scenario.base import suggestion
+from testbed.scenario.bundled import located
 from testbed.scenario.check import check
 from testbed.scenario.model import Scenario, with_source
 from testbed.scenario.override import assign
@@ -25,32 +26,33 @@ from testbed.scenario.source import Keys, Source, as_keys
 def load(
     path: str | Path, sets: Sequence[str] = (), profile: str | None = None, *, directory: Path | None = None
 ) -> Scenario:
-    """The scenario in a file, as one of its profiles has it, with "key=value" overrides from the command line.
-    ScenarioError says what is wrong. `directory`: where the files that it names are; by default beside it."""
-    file = Path(path)
-    return _scenario(decode(_content(file), str(path)), str(path), directory or file.parent, file.stem, sets, profile)
+    """Return the scenario in a file, with one of its profiles and "key=value" overrides from the command line.
+    ScenarioError says what is wrong. A name without ending may be that of a bundled scenario. `directory`: where the
+    files that it names are; by default beside it."""
+    file = located(path)
+    return _scenario(decode(_content(file), str(file)), str(file), directory or file.parent, file.stem, sets, profile)
 
 
 def loads(text: str, name: str = "scenario", sets: Sequence[str] = (), profile: str | None = None) -> Scenario:
-    """The scenario in a text; `name` stands for the file in messages and names the scenario unless it says itself."""
+    """Return the scenario in a text; `name` is the file in messages, and the scenario's name unless it has one."""
     return _scenario(text, name, Path(), Path(name).stem, sets, profile)
 
 
 def dump(scenario: Scenario) -> str:
-    """The scenario as YAML with every default spelt out; loads back to an equal scenario."""
+    """Return the scenario as YAML with every default spelt out; it loads back to an equal scenario."""
     return yaml.dump(
         as_data(scenario), Dumper=_Dumper, default_flow_style=None, sort_keys=False, allow_unicode=True, width=120
     )
 
 
 def as_data(scenario: Scenario) -> dict[str, Any]:
-    """The scenario as users would write it: plain data with every default spelt out."""
+    """Return the scenario as users would write it: plain data with every default spelt out."""
     data: dict[str, Any] = scenario.model_dump(mode="json", exclude_none=True)
     return data
 
 
 def validate(data: Mapping[str, Any], source: Source) -> Scenario:
-    """The scenario that plain data describes; ScenarioError lists all that is wrong, with its lines."""
+    """Return the scenario that plain data describes; ScenarioError lists all errors, with their lines."""
     try:
         scenario = with_source(Scenario.model_validate(data), source)
     except ValidationError as error:
@@ -101,7 +103,7 @@ def _with_sets(data: dict[str, Any], source: Source, sets: Sequence[str]) -> tup
 
 
 def _validated(data: Mapping[str, Any], source: Source) -> Scenario:
-    """As `validate`, and every combination of the sweep as well."""
+    """Return what `validate` does, with every combination of the sweep validated as well."""
     scenario = validate(data, source)
     if scenario.sweep:
         from testbed.scenario.sweep import variants  # sweep validates with this module
@@ -111,7 +113,7 @@ def _validated(data: Mapping[str, Any], source: Source) -> Scenario:
 
 
 def _setting(setting: str) -> tuple[Keys, Any]:
-    """ "training.steps=20" → keys and value; the value is read as in the file."""
+    """Parse "training.steps=20" into keys and value; the value is read as in the file."""
     key, equals, text = setting.partition("=")
     if not equals or not re.fullmatch(r"[\w-]+(\.[\w-]+)*", key.strip()):
         raise ScenarioError(f"--set {setting}: write key=value, for example --set training.steps=20")
@@ -119,7 +121,7 @@ def _setting(setting: str) -> tuple[Keys, Any]:
 
 
 def name_from(stem: str) -> str:
-    """A scenario's name from its file's: small letters, digits, dashes, at most 40."""
+    """Make a scenario's name from its file's: small letters, digits, dashes, at most 40."""
     return re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")[:40].rstrip("-") or "scenario"
 
 

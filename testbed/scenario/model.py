@@ -9,7 +9,17 @@ from pydantic import BeforeValidator, Discriminator, Field, PrivateAttr, Strict,
 
 from testbed.scenario.base import WHOLE, Choice, Model, Natural, Nothing, Number, Span
 from testbed.scenario.events import Event, RandomEvents, Step
-from testbed.scenario.graphs import WORKER, ErdosRenyi, Gossip, GossipGraph, RandomRegular, Topology, Torus, Tree
+from testbed.scenario.graphs import (
+    WORKER,
+    ErdosRenyi,
+    Gossip,
+    GossipGraph,
+    RandomPairs,
+    RandomRegular,
+    Topology,
+    Torus,
+    Tree,
+)
 from testbed.scenario.links import Link, LinkOptions, LinkOverride, Trace
 from testbed.scenario.network import Network, RegionMatrix, RegionPair
 from testbed.scenario.profiles import Profiles
@@ -44,6 +54,7 @@ __all__ = [
     "ModelChoice",
     "Network",
     "RandomEvents",
+    "RandomPairs",
     "RandomRegular",
     "Rate",
     "RegionMatrix",
@@ -61,6 +72,7 @@ __all__ = [
     "Torus",
     "Trace",
     "Training",
+    "Transport",
     "Tree",
     "Workers",
 ]
@@ -75,6 +87,8 @@ def _one_or_more(value: object) -> object:
 _Numbers = Annotated[tuple[Natural, ...], Field(min_length=1)]
 Gpus = Annotated[_Numbers, BeforeValidator(_one_or_more, json_schema_input_type=Natural | _Numbers)]
 Cpus = Annotated[Number, Field(ge=0.01)]  # the kernel takes no less
+SLOWEST = 64.0  # times
+Factor = Annotated[Number, Field(ge=1, le=SLOWEST)]
 
 
 class Workers(Model):
@@ -142,6 +156,17 @@ class Runtime(Choice):
     )
 
 
+class Transport(Model):
+    """How workers hand messages to the network."""
+
+    pacing: Literal["auto", "off"] = Field(
+        default="auto",
+        description="auto: workers find out how fast each connection delivers and send long messages just below that, "
+        "so that queues stay short and all neighbours' messages arrive together. off: as fast as TCP likes. Set off "
+        "to see what that gains; losses are the same. Gloo's own all-reduce is never paced.",
+    )
+
+
 class Scenario(Model):
     """Workers, the network between them, what they train and the methods to compare."""
 
@@ -179,6 +204,11 @@ class Scenario(Model):
         default=Compute.model_validate("real"),
         description="real, {step_time: 60ms} or {emulated: 60ms}: how long a gradient takes. Give a step_time "
         "wherever workers share cores.",
+    )
+    transport: Transport = Field(
+        default=Transport(),
+        description="How workers hand messages to the network: {pacing: auto} or {pacing: off}. Default: they find "
+        "the rate of each connection themselves.",
     )
     methods: Methods = Field(
         examples=["dpsgd", ["allreduce", "dpsgd"], [{"choco": {"compressor": "sign"}}]],
@@ -225,6 +255,20 @@ class Scenario(Model):
         description="Where the emulated network lives: this kernel (host), a User-Mode-Linux guest (uml) for kernels "
         "without netem, or whichever works (auto). Name one to get an error instead of the other.",
     )
+    slow_motion: (
+        Annotated[
+            Annotated[Literal["auto"], Tag("name")] | Annotated[Factor, Tag("factor")],
+            Discriminator(lambda value: "name" if isinstance(value, str) else "factor"),
+        ]
+        | None
+    ) = Field(
+        default=None,
+        examples=["auto", 1, 2.5, 8],
+        description="How many real seconds a second of the scenario lasts, 1 to 64. Links, gradients, events and "
+        "work on processors are stretched by it, so that few cores can stand for many; all results are in scenario "
+        "time. auto: the least that this machine needs for this network and these methods. Choose 1 to watch in real "
+        "time. Default: auto where `compute` says how long a gradient takes, else 1.",
+    )
     deadline: Span = Field(
         default=Duration(3600),
         description="Longest time one training run may take; it then counts as failed. Raise it for long training.",
@@ -243,21 +287,27 @@ class Scenario(Model):
         return self._source
 
     def where(self, path: str | Keys = "") -> str:
-        """ "file.yaml:12": where a key was written, e.g. where("network.links.1.between")."""
+        """Return "file.yaml:12": where a key was written, e.g. where("network.links.1.between")."""
         return self._source.where(path)
 
     def resolve(self, file: str) -> Path:
-        """A file that the scenario names, relative to the scenario's own directory."""
+        """Return a file that the scenario names, relative to the scenario's own directory."""
         return self._source.directory / file
 
     @property
     def worker_count(self) -> int | None:
-        """The number of workers; None where only a topology's file can tell."""
+        """Return the number of workers; None where only a topology's file has it."""
         return self.workers.count if self.workers.count is not None else self.network.worker_count
 
     @property
+    def chooses_slow_motion(self) -> bool:
+        """Whether the factor is to be found out. A real gradient shows how fast this machine is, and stays as it is
+        unless the user asks for more."""
+        return self.slow_motion == "auto" or (self.slow_motion is None and self.compute.real is None)
+
+    @property
     def seeds(self) -> tuple[int, ...]:
-        """The seed of each repeat."""
+        """Return the seed of each repeat."""
         return tuple(self.seed + number for number in range(self.repeat))
 
 

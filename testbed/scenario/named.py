@@ -1,4 +1,4 @@
-"""A name with options of its own, such as a method or a model: plain data here, judged by its registry later."""
+"""A name with its own options, such as a method or a model: plain data here, checked by its registry later."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Named(Model):
 
     @property
     def label(self) -> str:
-        """For tables and figures: "dcd", or "dcd compressor=quantize:8bit"."""
+        """Return a label for tables and figures: "dcd", or "dcd compressor=quantize:8bit"."""
         return " ".join([self.name, *(f"{key}={brief(value)}" for key, value in self.options.items())])
 
     @classmethod
@@ -68,7 +68,7 @@ class Named(Model):
 
 
 def brief(value: Any) -> str:
-    """Plain data in few characters, for labels: quantize:8bit."""
+    """Return plain data in few characters, for labels: quantize:8bit."""
     if isinstance(value, Mapping):
         return "+".join(f"{key}:{brief(item)}" if item not in (None, {}) else str(key) for key, item in value.items())
     if isinstance(value, list | tuple):

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
-from pydantic import Discriminator, Field, Strict, Tag
+from pydantic import Discriminator, Field, Strict, Tag, create_model
 
+from testbed.link.shape import PROPERTIES, WRITTEN
 from testbed.scenario.base import WHOLE, Model
 from testbed.scenario.events import Event, Nodes
 from testbed.scenario.graphs import WORKER, Topology
-from testbed.scenario.links import Jitter, Latency, Link, LinkOptions, LinkOverride, Loss, Node
-from testbed.scenario.units import Rate
+from testbed.scenario.links import Link, LinkOptions, LinkOverride, Node
 
 RegionName = Annotated[str, Field(min_length=1, max_length=40)]
 T = TypeVar("T")
 
 
 def _matrix_or_one(value: object) -> str:
-    return "matrix" if isinstance(value, Mapping) else "one"
+    """Distinguish a matrix, which has rows, from one value, such as {spread: 5ms, shape: normal}."""
+    plain = isinstance(value, Mapping) and "spread" in value and not isinstance(value["spread"], Mapping)
+    return "matrix" if isinstance(value, Mapping) and not plain else "one"
 
 
 PerPair = Annotated[
@@ -33,42 +35,16 @@ class RegionPair(LinkOptions):
     regions: tuple[RegionName, RegionName] = Field(examples=[["eu", "us"]], description="The two regions.")
 
 
-class RegionMatrix(Model):
+class _Regional(Model):
     """Links between regions, setting by setting: one value for all pairs, or a matrix `{eu: {us: 80ms, asia: 240ms}}`.
 
     A pair given once holds for both directions; given both ways round, for one direction each.
     """
 
-    settings: ClassVar[tuple[str, ...]] = ("latency", "rate", "jitter", "loss", "buffer")
-
-    latency: PerPair[Latency] | None = Field(
-        default=None,
-        examples=["80ms", {"eu": {"us": "80ms"}}],
-        description="One way, e.g. {eu: {us: 80ms, asia: 240ms}, us: {asia: 160ms}}. Default: as `link`.",
-    )
-    rate: PerPair[Rate] | None = Field(
-        default=None,
-        examples=["1gbit", {"eu": {"us": "1gbit"}}],
-        description="Of each link, e.g. 100mbit, or {eu: {us: 1gbit}}. Default: as `link`.",
-    )
-    jitter: PerPair[Jitter] | None = Field(
-        default=None,
-        examples=["2ms", {"eu": {"us": "2ms"}}],
-        description="Standard deviation of the latency, e.g. 2ms. Default: as `link`.",
-    )
-    loss: PerPair[Loss] | None = Field(
-        default=None,
-        examples=["0.1%", {"eu": {"us": "0.1%"}}],
-        description="Share of packets that get lost, e.g. 0.1%. Default: as `link`.",
-    )
-    buffer: PerPair[Latency] | None = Field(
-        default=None,
-        examples=["50ms", {"eu": {"us": "50ms"}}],
-        description="Length of the queue, as the time it takes to drain at the rate. Default: as `link`.",
-    )
+    settings: ClassVar[tuple[str, ...]] = WRITTEN
 
     def options(self, source: str, target: str) -> LinkOptions:
-        """What holds for packets from one region to another."""
+        """Return what holds for packets from one region to another."""
         given: dict[str, Any] = {}
         for name in self.settings:
             value = getattr(self, name)
@@ -79,6 +55,23 @@ class RegionMatrix(Model):
             if value is not None:
                 given[name] = value
         return LinkOptions(**given)
+
+
+def _per_pair(name: str) -> Any:
+    """Return a link's setting, for all pairs or for each."""
+    alone, example = LinkOptions.model_fields[name], PROPERTIES[name].example
+    per_pair: Any = PerPair  # of a type that is only known here
+    kind = per_pair[get_args(alone.annotation)[0]]
+    about = (alone.description or "").replace("as before", "as `link`")
+    return kind | None, Field(default=None, examples=[example, {"eu": {"us": example}}], description=about)
+
+
+if TYPE_CHECKING:
+    RegionMatrix = _Regional
+else:
+    RegionMatrix = create_model(
+        "RegionMatrix", __base__=_Regional, __doc__=_Regional.__doc__, **{name: _per_pair(name) for name in WRITTEN}
+    )
 
 
 def _list_or_mapping(value: object) -> str:
@@ -154,12 +147,12 @@ class Network(Model):
 
     @property
     def graph(self) -> Topology:
-        """The topology, or a ring where it is left out. (Left out with regions, they make the network.)"""
+        """Return the topology, or a ring where it is left out. (Left out with regions, they make the network.)"""
         return self.topology or Topology.model_validate("ring")
 
     @property
     def worker_count(self) -> int | None:
-        """The number of workers, where the network tells it."""
+        """Return the number of workers, where the network determines it."""
         if self.topology is None and self.regions:
             return len({name for members in self.regions.values() for name in members})
         if self.graph.links:
@@ -171,7 +164,7 @@ class Network(Model):
         return next((name for name, members in self.regions.items() if node in members), None)
 
     def regional(self, source: str, target: str) -> LinkOptions | None:
-        """What regions say about packets from one node to a neighbour; None where they say nothing."""
+        """Return what regions say about packets from one node to a neighbour; None where they say nothing."""
         a, b = self.region_of(source), self.region_of(target)
         if a is None or b is None:
             return None
@@ -186,7 +179,7 @@ class Network(Model):
 
 
 def _over(base: LinkOptions, top: LinkOptions) -> LinkOptions:
-    """The settings of top, and where it is silent those of base."""
+    """Return the settings of top, and where it has none those of base."""
     names = LinkOptions.model_fields
     merged = {name: value for options in (base, top) for name in names if (value := getattr(options, name)) is not None}
     return LinkOptions(**merged)

@@ -1,4 +1,4 @@
-"""Setting one key of a scenario's plain data: for --set on the command line and for sweeps."""
+"""Sets one key of a scenario's plain data: for --set on the command line and for sweeps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SHORT: dict[Keys, str] = {("workers",): "count", ("gossip",): "graph"}  # `work
 
 
 def assign(data: Any, keys: Keys, value: Any, where: str, at: Keys = ()) -> Any:
-    """A copy of the data with `keys` set to value; the original stays. Short forms on the way are written out."""
+    """Return a copy of the data with `keys` set to value. Short forms on the way are written out."""
     if not keys:
         return value
     key, rest = keys[0], keys[1:]
@@ -32,7 +32,7 @@ def _in_list(data: list[Any], key: str | int, rest: Keys, value: Any, where: str
 
 
 def _written_out(data: Any, key: str, at: Keys) -> dict[str, Any]:
-    """The mapping that holds `key`. A name that gets an option becomes a mapping, as ring in `topology: ring` would."""
+    """Return the mapping that holds `key`. A name that gets an option becomes one, like ring in `topology: ring`."""
     if isinstance(data, dict) and (
         at != ("gossip",) or key not in ("graph", "weights") or data.keys() & {"graph", "weights"}
     ):

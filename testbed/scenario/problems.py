@@ -1,4 +1,4 @@
-"""What is wrong with a scenario, in words for people: where, what, what is allowed, did you mean."""
+"""Problems of a scenario in words for people: where, what, what is allowed, did you mean."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_SHOWN = 10
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong, at one key."""
+    """One problem, at one key."""
 
     keys: Keys
     message: str
@@ -36,7 +36,7 @@ class Problem:
 
 
 def error_of(problems: Iterable[Problem], source: Source) -> ScenarioError:
-    """One error for all problems, in the order of their lines."""
+    """Return one error for all problems, in the order of their lines."""
     return joined((problem.text(source) for problem in problems), source.file)
 
 
@@ -45,7 +45,9 @@ def joined(texts: Iterable[str], file: str) -> ScenarioError:
     if len(found) == 1:
         return ScenarioError(found[0])
     listed = found[:MOST_SHOWN] + ([f"… and {len(found) - MOST_SHOWN} more"] if len(found) > MOST_SHOWN else [])
-    return ScenarioError("\n".join([f"{len(found)} problems in {file}", *listed]))
+    error = ScenarioError("\n".join([f"{len(found)} problems in {file}", *listed]))
+    error.problems = tuple(found)
+    return error
 
 
 def _line(text: str) -> int:
@@ -54,7 +56,7 @@ def _line(text: str) -> int:
 
 
 def problems_of(error: ValidationError, model: type[BaseModel], data: Any) -> list[Problem]:
-    """Pydantic's errors in our words. `data` is what was validated: it tells which keys the user wrote."""
+    """Convert pydantic's errors to our words. `data` is what was validated: it shows which keys the user wrote."""
     return [_problem(details, model, data) for details in error.errors(include_url=False) if not _follows(details)]
 
 
@@ -89,8 +91,8 @@ def _problem(details: ErrorDetails, model: type[BaseModel], data: Any) -> Proble
 
 
 def _written(loc: Keys, data: Any) -> tuple[Keys, set[str]]:
-    """A location as the user wrote it, without keys that short forms leave out and names of union members; and the
-    keys beside its last one."""
+    """Return a location as the user wrote it, without keys that short forms leave out and names of union members; and
+    the keys beside its last one."""
     written: list[str | int] = []
     around: set[str] = set()
     for part in loc:
@@ -105,19 +107,19 @@ def _written(loc: Keys, data: Any) -> tuple[Keys, set[str]]:
 
 
 def _likeness(model: type[BaseModel], around: set[str]) -> int:
-    """How well written keys fit a model: which member of a union the user meant."""
+    """Return how well written keys fit a model: which member of a union the user meant."""
     fields = keys_of(model)
     return len(fields.keys() & around) - sum(field.is_required() for key, field in fields.items() if key not in around)
 
 
 def _described(key: str | int, models: Sequence[type[BaseModel]], before: str) -> str:
-    """What the schema says about a key."""
+    """Return what the schema says about a key."""
     field = next((found for model in models if (found := keys_of(model).get(str(key)))), None)
     return f"{before}{field.description}" if field and field.description else ""
 
 
 def _models_at(model: type[BaseModel], loc: Keys) -> list[type[BaseModel]]:
-    """The models that may stand at a location of the schema."""
+    """Return the models that may stand at a location of the schema."""
     found: list[type[BaseModel]] = [model]
     for part in loc:
         fields = [field for candidate in found if (field := keys_of(candidate).get(str(part)))]

@@ -1,7 +1,7 @@
 """Profiles: named sets of changes inside a scenario file, such as a small form of a large comparison. Loading calls it.
 
-A profile's keys are those of --set; a section given as a mapping changes only the keys that it names. What is loaded is
-the scenario as changed, so nothing later knows of profiles.
+A profile's keys are those of --set; a section given as a mapping changes only the keys that it names. The scenario is
+loaded as changed, so nothing later knows of profiles.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Profiles = dict[str, dict[str, Any]]  # by name
 
 
 def taken_out(data: Mapping[str, Any], source: Source) -> tuple[dict[str, Any], dict[str, Mapping[str, Any]]]:
-    """The scenario without its profiles, and these. ScenarioError where they are none."""
+    """Return the scenario without its profiles, and the profiles. ScenarioError where they are malformed."""
     rest = {key: value for key, value in data.items() if key != "profiles"}
     written = data.get("profiles") or {}
     problems = list(_problems(written))
@@ -38,7 +38,7 @@ def taken_out(data: Mapping[str, Any], source: Source) -> tuple[dict[str, Any], 
 def applied(
     data: Mapping[str, Any], profiles: Mapping[str, Mapping[str, Any]], name: str, source: Source
 ) -> tuple[dict[str, Any], Source]:
-    """The scenario with a profile's changes, and where they are written. Its name gets the profile's at its end."""
+    """Return the scenario with a profile's changes, and where they are written. Its name ends with the profile's."""
     if name not in profiles:
         known = list(profiles)
         there = f"there are: {', '.join(known)}{suggestion(name, known)}" if known else "it has none"
@@ -54,7 +54,7 @@ def applied(
 
 
 def _changes(written: Keys, keys: Keys, changes: Mapping[str, Any]) -> Iterator[tuple[Keys, Keys, Any]]:
-    """Where each change is written, which key it changes, and to what."""
+    """Yield where each change is written, which key it changes, and to what."""
     for key, value in changes.items():
         here: tuple[Keys, Keys] = ((*written, key), (*keys, *as_keys(key)))
         if here[1] in _SECTIONS and isinstance(value, Mapping):

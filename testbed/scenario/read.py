@@ -42,7 +42,7 @@ class _Node:
 
 
 def decode(content: bytes, file: str) -> str:
-    """The text of a file; ScenarioError where it is none."""
+    """Return the text of a file; ScenarioError where it is not text."""
     if len(content) > MOST_BYTES:
         raise ScenarioError(f"{file}: larger than {MOST_BYTES // 1000} kB; is this a scenario?")
     try:
@@ -162,7 +162,7 @@ class _Builder:
 
 
 def plain_word(text: str) -> Any:
-    """What a word without quotes means."""
+    """Return what a word without quotes means."""
     if text in _WORDS or text.lower() in _WORDS:
         return _WORDS[text.lower()]
     if _INTEGER.fullmatch(text):
@@ -196,7 +196,7 @@ class _Expansion:
         return mapping
 
     def entries(self, node: _Node, depth: int = 0) -> Iterator[tuple[str, int, _Node]]:
-        """The node's own pairs, then what `<<` merges in: own keys win."""
+        """Yield the node's own pairs, then what `<<` merges in: own keys win."""
         own = node.pairs or []
         yield from (pair for pair in own if pair[0] != "<<")
         for _, line, value in (pair for pair in own if pair[0] == "<<"):
@@ -219,7 +219,7 @@ def _code(character: object) -> str:
 
 
 def _explain(error: yaml.MarkedYAMLError, text: str, file: str) -> str:
-    """PyYAML's words, or better ones for the usual mistakes."""
+    """Return PyYAML's words, or better ones for the usual mistakes."""
     mark = error.problem_mark or error.context_mark
     line = mark.line + 1 if mark else 1
     problem = error.problem or "something is wrong here"

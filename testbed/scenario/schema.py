@@ -12,14 +12,14 @@ from testbed.scenario.model import Scenario
 
 
 class _Generator(GenerateJsonSchema):
-    """As pydantic makes it, less what users do not write: null for keys left out."""
+    """pydantic's generator, without what users do not write: null for keys left out."""
 
     def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
         return self.generate_inner(schema["schema"])
 
 
 def json_schema() -> dict[str, Any]:
-    """Draft 2020-12."""
+    """Return the schema, draft 2020-12."""
     schema = _tidy(Scenario.model_json_schema(schema_generator=_Generator))
     title = {"$schema": _Generator.schema_dialect, "title": "testbed scenario"}
     return title | {key: value for key, value in schema.items() if key not in title}
@@ -30,7 +30,7 @@ def text() -> str:
 
 
 def _tidy(node: Any, properties: bool = False) -> Any:
-    """Without generated titles and null defaults; a key called title stays."""
+    """Remove generated titles and null defaults; a key called title stays."""
     if isinstance(node, list):
         return [_tidy(item) for item in node]
     if not isinstance(node, dict):

@@ -10,7 +10,7 @@ Keys = tuple[str | int, ...]
 
 
 def as_keys(path: str | Keys) -> Keys:
-    """ "network.links.1.rate" → ("network", "links", 1, "rate")."""
+    """Convert "network.links.1.rate" → ("network", "links", 1, "rate")."""
     if not isinstance(path, str):
         return path
     if path.startswith("sweep."):  # its keys are dotted themselves
@@ -28,7 +28,7 @@ class Source:
     overrides: Mapping[Keys, str] = field(default_factory=dict, compare=False)  # keys that --set or a sweep gave
 
     def where(self, path: str | Keys) -> str:
-        """ "file.yaml:12" of a key, or of the nearest key around it that was written."""
+        """Return "file.yaml:12" of a key, or of the nearest key around it that was written."""
         keys = self._known(as_keys(path))
         for end in range(len(keys), 0, -1):
             if keys[:end] in self.overrides:
@@ -39,16 +39,16 @@ class Source:
         return f"{self.file}:{line}" if line and keys else self.file
 
     def written(self) -> list[str]:
-        """Every key that somebody gave, dotted: all others are defaults."""
+        """Return every key that the user gave, dotted: all others are defaults."""
         return sorted(".".join(map(str, keys)) for keys in self.lines.keys() | self.overrides.keys() if keys)
 
     def changes_below(self, path: Keys) -> list[str]:
-        """What --set or a sweep changed inside of a key that itself was written in the file."""
+        """Return what --set or a sweep changed inside a key that itself was written in the file."""
         inside = [place for keys, place in self.overrides.items() if keys[: len(path)] == path and keys != path]
         return inside if path in self.lines else []
 
     def _known(self, path: Keys) -> Keys:
-        """The path without keys that a short form leaves out, such as `graph` in gossip.graph of `gossip: ring`."""
+        """Return the path without keys that a short form omits, such as `graph` in gossip.graph of `gossip: ring`."""
         written = set(self.lines) | {keys[:end] for keys in self.overrides for end in range(1, len(keys) + 1)}
         known: Keys = ()
         for key in path:

@@ -29,7 +29,7 @@ class Variant:
 
 
 def variants(scenario: Scenario) -> tuple[Variant, ...]:
-    """Every combination of the swept values; the last key varies fastest. ScenarioError names wrong values."""
+    """Return every combination of the swept values; the last key varies fastest. ScenarioError names wrong values."""
     sweep = scenario.sweep
     number = prod(len(values) for values in sweep.values())
     if number > MOST_VARIANTS:
@@ -43,7 +43,7 @@ def variants(scenario: Scenario) -> tuple[Variant, ...]:
         try:
             varied = _varied(scenario, base, chosen)
         except ScenarioError as error:
-            errors += [line for line in str(error).splitlines() if " problems in " not in line]
+            errors += error.problems or (str(error),)
             continue
         label = " ".join(f"{names[key]}={brief(value)}" for key, (_, value) in chosen.items())
         made.append(Variant(label, {key: value for key, (_, value) in chosen.items()}, varied))
@@ -53,7 +53,7 @@ def variants(scenario: Scenario) -> tuple[Variant, ...]:
 
 
 def _varied(scenario: Scenario, base: Mapping[str, Any], chosen: Mapping[str, tuple[int, Any]]) -> Scenario:
-    """The scenario with one choice (place in the list, value) for each key."""
+    """Return the scenario with one choice (place in the list, value) for each key."""
     data: Any = dict(base)
     overrides: dict[Keys, str] = dict(scenario.source.overrides)
     for key, (place, value) in chosen.items():
@@ -64,7 +64,7 @@ def _varied(scenario: Scenario, base: Mapping[str, Any], chosen: Mapping[str, tu
 
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:
-    """The shortest ends of dotted keys that tell them apart: latency, or link.latency where two end so."""
+    """Return the shortest ends of dotted keys that distinguish them: latency, or link.latency where two end so."""
     names: dict[str, str] = {}
     for key in keys:
         parts = key.split(".")

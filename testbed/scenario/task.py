@@ -1,4 +1,4 @@
-"""What is trained: model, data, and how the data is divided. testbed.tasks makes it and knows the names."""
+"""The training task: model, data, and how the data is divided. testbed.tasks makes it and knows the names."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Task(Model):
 
     @property
     def spec(self) -> dict[str, Any]:
-        """What testbed.tasks takes: all that was said, with the model's options beside the rest."""
+        """Return what testbed.tasks takes: all settings, with the model's options beside the rest."""
         said = {key: value for key, value in self.model_dump(mode="json", exclude_none=True).items() if key != "model"}
         return said if self.model is None else {"model": self.model.name, **self.model.options, **said}
 

@@ -1,4 +1,4 @@
-"""How it is trained: steps, optimiser, where compute time comes from, and the methods to compare."""
+"""The training settings: steps, optimiser, where compute time comes from, and the methods to compare."""
 
 from __future__ import annotations
 
@@ -86,6 +86,13 @@ class Training(Model):
         description="Steps between evaluations. Far fewer than `steps` where there is a target: they say "
         "when it was reached. They cost time, which is kept out of the comparison.",
     )
+    checkpoint_every: Positive | None = Field(
+        default=None,
+        description="Steps between checkpoints, from which `testbed up --resume` goes on with a cell that was "
+        "interrupted, to the same bits. For cells that take hours: writing takes time, which is kept out of the "
+        "comparison. Not with events, traces or on_failure: continue; ddp starts afresh all the same. Default: none, "
+        "a cell begins anew.",
+    )
     target: Target | None = Field(
         default=None,
         description="{accuracy: 0.8} or {loss: 0.3}: the report then says how long each method took to get there. Set "
@@ -129,6 +136,7 @@ class MethodChoice(Named):
         "ddp",
         "ring",
         "dpsgd",
+        "sgp",
         "naive",
         "dcd",
         "ecd",

@@ -20,18 +20,18 @@ LONGEST_DURATION = Decimal(100 * 365 * 24 * 3600)  # seconds
 
 
 def split(text: str) -> tuple[Decimal, str] | None:
-    """The number and the unit of "1.4 gbit"; None where the text is no quantity."""
+    """Split "1.4 gbit" into number and unit; None where the text is not a quantity."""
     match = _TEXT.fullmatch(text) if len(text) <= _LONGEST else None
     return (Decimal(match[1]), (match[2] or "").lower()) if match else None
 
 
 def shortest(value: Decimal, unit: str) -> str:
-    """The value without exponent or trailing zeros, and its unit."""
+    """Return the value without exponent or trailing zeros, and its unit."""
     return f"{value.normalize():f}{unit}"
 
 
 def _any_case(word: str) -> str:
-    """A regular expression for the word in any case; JSON schema patterns know no flags."""
+    """Return a regular expression for the word in any case; JSON schema patterns know no flags."""
     return "".join(f"[{c.lower()}{c.upper()}]" if c.isascii() and c.isalpha() else re.escape(c) for c in word)
 
 
@@ -47,7 +47,7 @@ class Quantity:
 
     @classmethod
     def scaled(cls, value: object, what: str) -> Decimal:
-        """The value of a text in base units. ValueError says which units are allowed."""
+        """Return the value of a text in base units. ValueError says which units are allowed."""
         names = [unit for unit in cls.units if unit.isascii() and "/" not in unit]
         allowed = f"units are {', '.join(names)}, for example {' or '.join(cls.examples[:2])}"
         if isinstance(value, bool) or not isinstance(value, int | float | str):
@@ -82,7 +82,7 @@ class Quantity:
 
 
 def shown(value: object) -> str:
-    """A value the user wrote, as an error message repeats it."""
+    """Return a value the user wrote, as an error message repeats it."""
     if value is None:
         return "nothing"
     text = str(value).lower() if isinstance(value, bool) else f"'{value}'" if isinstance(value, str) else str(value)

@@ -14,8 +14,8 @@ from testbed.errors import ScenarioError
 from testbed.tasks import datasets, store
 from testbed.tasks.base import Task
 from testbed.tasks.consensus import Consensus, ConsensusTask
+from testbed.tasks.data_options import Feeding, image_order, text_order
 from testbed.tasks.datasets import ImageSet, unknown
-from testbed.tasks.feeding import Feeding, image_order, text_order
 from testbed.tasks.images import ImageTask
 from testbed.tasks.models.base import ImageModel, TextModel
 from testbed.tasks.models.cnn import Cnn

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from testbed.scenario.model import Scenario
 
 HUB = "s0"  # the switch in the centre of a star
+CHANGING = ("one-peer-exponential", "random-pairs")  # gossip graphs with another matrix in each round
 
 
 def network_topology(scenario: Scenario) -> Topology:
@@ -63,10 +65,14 @@ def gossip_graph(scenario: Scenario, topology: Topology) -> tuple[Gossip, list[s
                 raise TopologyError("a matrix of weights is the gossip graph; leave gossip.graph out")
             return mixing.given(weights, n), notes
     with located(scenario.where("gossip.graph" if chosen else "gossip")):
-        if chosen is not None and chosen.kind == "one-peer-exponential":
+        if chosen is not None and chosen.kind in CHANGING:
             if weights != "metropolis":
-                raise TopologyError("one-peer-exponential brings its own weights, ½ and ½")
-            return mixing.one_peer_exponential(n), notes
+                raise TopologyError(f"{chosen.kind} brings its own weights, ½ and ½")
+            return _changing(chosen, n, scenario.seed), notes
+        if chosen is not None and chosen.kind == "arcs":
+            if weights == "uniform":
+                raise TopologyError("arcs go one way and are shared out along: leave weights out, or say push")
+            return mixing.push(_directed(chosen.options, topology), "arcs"), notes
         if chosen is not None:
             graph, name = _gossip_of(chosen, scenario, topology), chosen.kind
         elif nx.is_connected(graph := topology.worker_graph()):
@@ -78,7 +84,8 @@ def gossip_graph(scenario: Scenario, topology: Topology) -> tuple[Gossip, list[s
                 "set gossip to choose another graph"
             )
         check_connected(nx.relabel_nodes(graph, dict(enumerate(topology.workers))), f"gossip graph {name}")
-        return (mixing.metropolis if weights == "metropolis" else mixing.uniform)(graph, name), notes
+        make = {"metropolis": mixing.metropolis, "uniform": mixing.uniform, "push": mixing.push}[weights]
+        return make(graph, name), notes
 
 
 def _from(graph: Graph, scenario: Scenario) -> Topology:
@@ -129,12 +136,36 @@ def _gossip_of(graph: Graph, scenario: Scenario, topology: Topology) -> nx.Graph
     n = len(topology.workers)
     if graph.builtin:
         return named(graph.kind, n, scenario.seed, graph.settings)
-    rank = {name: number for number, name in enumerate(topology.workers)}
-    gossip = nx.empty_graph(n)
     pairs = graph.options if graph.kind == "links" else [(e.a, e.b) for e in _from(graph, scenario).edges]
-    for pair in pairs:
-        for name in pair:
+    gossip = nx.empty_graph(n)
+    gossip.add_edges_from(_ranks(pairs, topology))
+    return gossip
+
+
+def _changing(graph: Graph, n: int, seed: int) -> Gossip:
+    """A graph with another matrix in each round."""
+    if graph.kind == "one-peer-exponential":
+        return mixing.one_peer_exponential(n)
+    own = graph.settings.get("seed")
+    return mixing.random_pairs(n, seed if own is None else own)
+
+
+def _directed(arcs: Sequence[tuple[str, str]], topology: Topology) -> nx.DiGraph:
+    """One-way edges between the network's workers."""
+    found: dict[tuple[int, int], None] = {}
+    for a, b in _ranks(arcs, topology):
+        if (a, b) in found:
+            raise TopologyError(f"arc w{a} → w{b} is listed twice")
+        found[a, b] = None
+    gossip = nx.empty_graph(len(topology.workers), create_using=nx.DiGraph)
+    gossip.add_edges_from(found)
+    return gossip
+
+
+def _ranks(pairs: Sequence[tuple[str, str]], topology: Topology) -> Iterator[tuple[int, int]]:
+    rank = {name: number for number, name in enumerate(topology.workers)}
+    for a, b in pairs:
+        for name in (a, b):
             if topology.node(name) not in rank:
                 raise TopologyError(f"{name} is a switch: only workers gossip")
-        gossip.add_edge(*(rank[name] for name in pair))
-    return gossip
+        yield rank[a], rank[b]

@@ -6,9 +6,11 @@ Named graphs, files, Mininet topologies, regions and lists of links all become a
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import networkx as nx
@@ -19,8 +21,9 @@ if TYPE_CHECKING:
     from testbed.scenario.links import LinkOptions
 
 Numbers = Mapping[str, Any]  # fields of Shape in SI units, and `trace`; the scenario's `network.link` tells the rest
-SETTINGS = ("latency", "rate", "jitter", "loss", "buffer", "trace")
-FLOATS = ("latency", "jitter", "loss", "buffer")
+MOST_LINKS = 1 << 15  # as many as there are addresses for
+NAME = re.compile(r"\w[\w.-]*")  # workers' names are those of hosts, files and directories
+LONGEST_NAME = 63  # bytes, of a host; the paths of sockets have little more room
 
 
 class TopologyError(ScenarioError):
@@ -56,9 +59,13 @@ class Topology:
     edges: tuple[Edge, ...]
     warnings: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def nodes(self) -> tuple[str, ...]:
         return self.workers + self.switches
+
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        return frozenset(self.nodes)
 
     def graph(self) -> nx.Graph:
         graph = nx.Graph()
@@ -75,7 +82,7 @@ class Topology:
 
     def node(self, name: str) -> str:
         """The name, if a node has it."""
-        if name not in self.nodes:
+        if name not in self._known:
             raise TopologyError(
                 f"unknown node {name!r} in topology {self.name}{did_you_mean(name, self.nodes)}",
                 hint=f"nodes: {listing(self.nodes)}",
@@ -83,7 +90,17 @@ class Topology:
         return name
 
     def check(self) -> Topology:
-        """Itself, if it can be a network: distinct names, no link twice or to itself, in one piece."""
+        """Itself, if it can be a network: names that can be used, each once, no link twice or to itself, in one
+        piece, and not too large."""
+        if len(self.edges) > MOST_LINKS:
+            raise TopologyError(
+                f"{self.name} has {len(self.edges)} links, and there are addresses for {MOST_LINKS}",
+                hint="take fewer workers, or switches that they share",
+            )
+        for name in self.workers:
+            _check_name(name, "worker")
+        for name in self.switches:
+            _check_name(name, "switch")
         if len(set(self.nodes)) < len(self.nodes):
             twice = next(name for name in self.nodes if self.nodes.count(name) > 1)
             raise TopologyError(f"two nodes are called {twice!r}")
@@ -96,6 +113,22 @@ class Topology:
             seen.add(frozenset((edge.a, edge.b)))
         check_connected(self.graph(), self.name)
         return self
+
+
+def _check_name(name: str, what: str) -> None:
+    """Raise where a worker cannot be called so. A switch has no file and no host of its own, and may have spaces."""
+    length, shown = len(name.encode(errors="replace")), name if len(name) <= 40 else f"{name[:40]}…"
+    if length > LONGEST_NAME:
+        raise TopologyError(
+            f"the name of {what} {shown!r} has {length} bytes; at most {LONGEST_NAME} can be used",
+            hint="names of workers are those of hosts and files: shorten it where it is defined",
+        )
+    if what == "worker" and not NAME.fullmatch(name):
+        raise TopologyError(
+            f"a worker cannot be called {shown!r}", hint="letters, digits and any of . _ -, a letter or digit first"
+        )
+    if not name.strip() or not name.isprintable():
+        raise TopologyError(f"a {what} cannot be called {shown!r}", hint="a name needs letters that can be seen")
 
 
 def check_connected(graph: nx.Graph, name: str) -> None:
@@ -112,12 +145,9 @@ def check_connected(graph: nx.Graph, name: str) -> None:
 
 def settings(options: LinkOptions | None) -> Numbers:
     """What a scenario says about a link, as numbers."""
-    told = {name: value for name, value in options or () if value is not None and name in SETTINGS}
-    if "rate" in told:
-        told["rate"] = None if told["rate"].unlimited else int(told["rate"])
-    if "buffer" in told:
-        told["limit"] = None  # a buffer in seconds replaces one in packets
-    return {name: float(value) if name in FLOATS else value for name, value in told.items()}
+    if options is None:
+        return {}
+    return options.numbers() if options.trace is None else {**options.numbers(), "trace": options.trace}
 
 
 def worker_names(n: int) -> tuple[str, ...]:

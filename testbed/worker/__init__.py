@@ -1,1 +1,4 @@
-"""What runs inside a worker: jobs, the training loop, the transport and the trace. Runtimes start it."""
+"""The worker's side: the training loop, transports (Gloo, NCCL, in memory), the trace, checkpoints.
+
+Imports methods, tasks and the network's names. Runtimes start it; results read what it wrote.
+"""

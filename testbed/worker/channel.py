@@ -3,13 +3,13 @@
 Gloo sends only what the receiver has asked for, so a receive posted late costs a round trip. Here each source has two
 buffers; the receive of round t+1 is posted before round t is sent, into the buffer that held round t−1.
 
-A peer that is lost (and whose loss the job tolerates) takes no part any more: nothing is sent to it, and `receive`
-returns the messages of the others. Should it come back, its rounds are counted from there at both ends.
+A peer that is lost (and whose loss the job tolerates) no longer takes part: nothing is sent to it, and `receive`
+returns the messages of the others. If it rejoins, both ends count its rounds from there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from time import monotonic_ns
 
 import torch
@@ -59,7 +59,7 @@ class GlooChannel:
         self._post(0)
 
     def resume(self, peer: int) -> None:
-        """From the next round on with a peer that has come back, over its new edge; no round is under way."""
+        """Include a peer that has rejoined, from the next round on, over its new edge; no round is under way."""
         if not {("to", peer), ("from", peer)} & self._tags.keys():
             return
         following = self._round + 1
@@ -118,8 +118,12 @@ class GlooChannel:
         received = {source: self._buffers[source, self._parity(source, self._round)] for source in living}
         return self._staging.to_device(received, self._round % 2) if self._staging else received
 
+    @property
+    def lost(self) -> Collection[int]:
+        return self._edges.gone
+
     def _wait_for(self, source: int, parity: int, begun: int) -> int:
-        """Until this source's message is here or the source is gone; when it came (as far as known)."""
+        """Wait until this source's message is here or the source is gone; return when it came (as far as known)."""
         work = self._posted.pop((source, parity), None)
         arrival = self._arrivals.pop(source, None)
         if work is None or source in self._edges.gone:
@@ -127,7 +131,7 @@ class GlooChannel:
         if arrival is None:
             self._edges.wait(work, source, begun)
             return monotonic_ns()
-        if not arrival.done.wait(self._edges.deadline - (monotonic_ns() - begun) / 1e9) or arrival.error:
+        if not arrival.done.wait(self._edges.message_timeout - (monotonic_ns() - begun) / 1e9) or arrival.error:
             self._edges.give_up(source, begun, arrival.error)
             return monotonic_ns()
         self._edges.trace.add(_RECEIVE, source, arrival.since_ns, arrival.at_ns, self.nbytes, self.nbytes + HEADER)

@@ -37,15 +37,19 @@ class GlooTransport(Transport):
         self._channels: list[GlooChannel] = []
 
     @property
-    def deadline(self) -> float:
-        return self._edges.deadline
+    def message_timeout(self) -> float:
+        return self._edges.message_timeout
 
-    @deadline.setter
-    def deadline(self, seconds: float) -> None:
+    @message_timeout.setter
+    def message_timeout(self, seconds: float) -> None:
         self._edges.set_deadline(seconds)
 
+    @property
+    def paced(self) -> dict[int, float | None]:
+        return self._edges.pacing.rates
+
     def channel(self, nbytes: int, rounds: Sequence[Neighbours]) -> Channel:
-        """Both ends number the channels of an edge and direction alike, so opening them in the same order is enough."""
+        """Open a channel. Both ends number the channels of an edge and direction alike, so the same order is enough."""
         ends = {("to", p) for r in rounds for p in r.targets} | {("from", p) for r in rounds for p in r.sources}
         tags = {end: self._tags.get(end, 0) for end in ends}
         self._tags.update({end: tag + 2 for end, tag in tags.items()})

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import astuple, dataclass, field
 from math import isfinite
 from pathlib import Path
+from time import monotonic_ns, thread_time_ns
 from typing import Any
 
 import torch
@@ -17,14 +18,15 @@ from testbed.errors import DivergedError, StorageError, TestbedError, TrainingEr
 from testbed.methods.base import Method
 from testbed.tasks import base as tasks
 from testbed.tasks import spec
-from testbed.tasks.bare import BareTask
+from testbed.tasks.no_data import BareTask
 from testbed.worker.checkpoint import Checkpoints
 from testbed.worker.clock import Clock
 from testbed.worker.control import FileControl
 from testbed.worker.job import Job
 from testbed.worker.lost import Lost
+from testbed.worker.padding import Padding
 from testbed.worker.peer import WorkerPeer
-from testbed.worker.progress import Progress, Where
+from testbed.worker.progress import Progress, Where, orders
 from testbed.worker.rejoin import DECIDED, Neighbourhood, Parts, come_back
 from testbed.worker.result import JobResult, write_unfinished
 from testbed.worker.snapshots import Metric, Snapshots
@@ -34,6 +36,12 @@ from testbed.worker.transport import Control, LeftBehindError, Transport
 
 SETTING_UP = 60.0  # seconds to wait for one message before training begins: γ is being tuned, connections made
 HEAD_START_NS = 50_000_000  # between the last worker's arrival and the common start: time for all to read of it
+
+RESUMED = (
+    "interrupted, and resumed after step {step}: times, losses and the bytes of metrics are of the whole training; the "
+    "trace, the parts of a step, exchange, floor and the bytes on ports are of the steps since"
+)
+ANEW = "interrupted, and begun anew: there was no checkpoint that all workers could read"
 
 
 @dataclass
@@ -55,12 +63,14 @@ def run_job(
     job: Job, *, method: Method | None = None, task: tasks.Task | None = None, shortcomings: Sequence[str] = ()
 ) -> JobResult:
     """Train; the method and the task are made from the job's specs unless given. Results are also written to the job's
-    directory, trace and metrics so far even where training fails. `shortcomings`: of how this worker is isolated, which
-    the result warns of."""
+    directory, trace and metrics so far even where training fails. `shortcomings`: of this worker's isolation, which the
+    result warns of."""
     torch.set_num_threads(1)  # workers share cores
     trace = Trace(job.rank)
-    patience = max(600.0, job.deadline * job.size)  # the slowest worker may be a graph's diameter of steps behind
-    lost = Lost(Path(job.directory)) if job.tolerant else None
+    patience = max(
+        600.0, job.message_timeout * job.size
+    )  # the slowest worker may be a graph's diameter of steps behind
+    lost = Lost(job.news) if job.tolerant else None
     control = FileControl(job.rendezvous, job.size, patience, rank=job.rank, lost=lost)
     worker = prepare(job, control, open_transport(job, trace), trace, method=method, task=task)
     try:
@@ -83,7 +93,7 @@ def run_job(
 
 
 def _refused(job: Job, error: OSError) -> bool:
-    """Whether it was the disk that holds the results; a method may well open files of its own."""
+    """Whether the disk that holds the results is the cause; a method may well open files of its own."""
     ours = str(error.filename or "").startswith(job.directory)
     return error.errno in StorageError.full or (ours and error.errno in StorageError.closed)
 
@@ -107,10 +117,14 @@ def prepare(
     method: Method | None = None,
     task: tasks.Task | None = None,
 ) -> Worker:
-    """Model, data and method, but no exchange with anybody yet."""
+    """Make model, data and method, without any exchange yet."""
     task = task or _make_task(job)
     method = method or _make_method(job)
-    clock = Clock(trace)
+    clock = Clock(trace, job.slow_motion)
+    trace.slow_motion = job.slow_motion
+    if job.slow_motion > 1:
+        work = thread_time_ns if job.device == "cpu" else monotonic_ns  # a worker with a GPU waits for it
+        trace.padding = Padding(job.slow_motion / job.cpu_share, clock, work=work)
     return Worker(job, method, task, control, transport, trace, clock, WorkerPeer(job, task, transport, trace, clock))
 
 
@@ -125,8 +139,19 @@ def train(worker: Worker) -> JobResult:
     return run.end()
 
 
+@dataclass(frozen=True)
+class Before:
+    """What the loop itself needs from before an interruption."""
+
+    elapsed_ns: int = 0  # on the training clock
+    queued_ns: int = 0
+    overruns: int = 0
+    bytes_sent: int = 0
+    metrics: Sequence[tuple[Any, ...]] = ()
+
+
 class _Run:
-    """One training under way."""
+    """A training under way."""
 
     def __init__(self, worker: Worker) -> None:
         job, peer = worker.job, worker.peer
@@ -138,50 +163,62 @@ class _Run:
         self.checkpoints = Checkpoints(directory, job.rank, job.size)
         self.warnings = worker.method.check(peer.gossip)
         self.first = 0
-        self.before: dict[str, Any] = {"elapsed_ns": 0, "metrics": [], "sent": {}}  # an interruption
+        self.before = Before()
         self.metrics = worker.metrics
         self.sent = worker.transport.sent
-        self.sent_before = 0  # in an earlier life
+        self.sent_before = 0  # in an earlier life, or before an interruption
         self.tcp_before = 0
-        self.progress = Progress(Path(job.progress), job.size) if job.progress else None
+        self.progress = Progress(Path(job.progress), orders(job.news), job.size) if job.progress else None
         self.neighbourhood: Neighbourhood | None = None  # where others may come back
 
     def connect(self) -> None:
-        """All workers meet, connect and start their clocks together."""
+        """Meet all workers, connect, and start the clocks together."""
         worker = self.worker
-        worker.transport.deadline = max(self.job.deadline, SETTING_UP)
+        worker.transport.message_timeout = max(self.job.message_timeout, SETTING_UP * self.job.slow_motion)
         self._init()
         worker.control.meet("connect")
         worker.transport.connect()
         worker.trace.clear()  # what `init` did and exchanged is no part of training
         self.sent.clear()
-        self.sent.update(self.before["sent"])
         self.tcp_before = tcp_bytes_sent()
         if self.job.tolerant and self.job.rank == 0:
             worker.control.note(DECIDED, json.dumps(worker.method.decided(self.state)))
         self.began_ns = worker.control.meet("start") + HEAD_START_NS
-        worker.transport.deadline = self.job.deadline
+        worker.transport.message_timeout = self.job.message_timeout
         if self.job.tolerant and self.progress:
             self.neighbourhood = Neighbourhood(self._parts(self.progress), self.state)
-        self._show(self.first, 0, 0)
-        worker.clock.start(self.began_ns, self.before["elapsed_ns"])
+        self._show(self.first, self.before.elapsed_ns, self.sent_before)
+        worker.clock.start(self.began_ns, self.before.elapsed_ns)
         if not self.first and self.job.training.eval_every:
             with worker.clock.paused():
                 self.snapshots.keep(0, worker.peer.x, 0, 0)
 
     def _init(self) -> None:
-        """The method's state, from the start or from where an interrupted run was."""
+        """Set the method's state, initial or from where an interrupted run was."""
         worker = self.worker
-        self.first = (self.checkpoints.newest() or 0) if self.job.resume else 0
+        content = self._agreed() if self.job.resume else None
+        self.first = content["step"] if content else 0
         worker.peer.begin(self.first)
         self.state = worker.method.init(worker.peer)
-        if self.first:
-            self.before = self.checkpoints.load(self.first, worker.peer, worker.task, self.state)
+        if content:
+            self.before = Before(**self.checkpoints.load(content, worker.peer, worker.task, self.state))
             self.snapshots.resume(self.first)
-        self.metrics += [Metric(*row) for row in self.before["metrics"]]
+        self.metrics += [Metric(*row) for row in self.before.metrics]
+        self.sent_before, worker.peer.overruns = self.before.bytes_sent, self.before.overruns
+
+    def _agreed(self) -> dict[str, Any] | None:
+        """Return this worker's checkpoint of the newest step that all can read; None where there is none. Its later
+        checkpoints are removed: those steps are taken again."""
+        own = self.checkpoints.usable(self.worker.peer.x.device)
+        have = [step for step in own if step < self.job.training.steps and self.snapshots.whole(step)]
+        said = self.worker.control.share("checkpoints", self.job.rank, json.dumps(have))
+        step = max(set[int].intersection(*(set(json.loads(steps or "[]")) for steps in said)), default=0)
+        self.checkpoints.forget(step)
+        self.warnings.append(RESUMED.format(step=step) if step else ANEW)
+        return own.get(step)
 
     def come_back(self) -> None:
-        """Instead of `connect`, where this worker was started again: the others are training."""
+        """Rejoin the training workers, instead of `connect`, where this worker was started again."""
         worker = self.worker
         if self.progress is None or not isinstance(worker.control, FileControl):
             raise TrainingError("a worker can come back only where a controller watches")
@@ -215,12 +252,13 @@ class _Run:
 
     def end(self) -> JobResult:
         worker = self.worker
-        seconds, queueing = worker.clock.now_ns() / 1e9, worker.clock.queueing
-        queued = queueing.ns / 1e9 if queueing.known else None
+        seconds, queueing = worker.clock.now_ns() / 1e9, worker.clock.cpu_wait
+        queued = (queueing.ns / self.job.slow_motion + self.before.queued_ns) / 1e9 if queueing.known else None
         if not all_finite(worker.peer.x):
             self._diverged(self.job.training.steps - 1)
         tcp_bytes, again = tcp_bytes_sent() - self.tcp_before, tcp_bytes_again()
-        worker.control.meet("trained")  # whoever left earlier could reset connections with data still under way
+        paced = worker.transport.paced
+        worker.control.meet("trained")  # leaving earlier could reset connections with data still under way
         worker.transport.leave()
         here = worker.control.present("trained")
         self.metrics += self.snapshots.evaluate(here)
@@ -238,6 +276,8 @@ class _Run:
             tcp_bytes_before=self.tcp_before,
             tcp_bytes_again=again,
             pipelined=worker.method.pipelined,
+            overlaps=worker.method.overlaps,
+            paced=paced,
             queued=queued,
             overruns=worker.peer.overruns,
             decided=worker.method.decided(self.state),
@@ -251,7 +291,7 @@ class _Run:
         return self.sent_before + sum(self.sent.values())
 
     def _show(self, done: int, time_ns: int, bytes_sent: int) -> None:
-        """Tell the controller, where there is one, and hear what it has to say."""
+        """Show progress to the controller, where there is one, and read its notices."""
         if self.progress:
             peer = self.worker.peer
             self.progress.put(self.job.rank, Where(done, self.began_ns, bytes_sent, time_ns / 1e9, peer.loss))
@@ -269,7 +309,7 @@ class _Run:
                 self.snapshots.keep(done, peer.x, time_ns, bytes_sent)
 
     def _diverged(self, step: int) -> None:
-        """The loss is no number any more: say where that can be seen."""
+        """Report where the loss first became NaN or infinite."""
         peer, task = self.worker.peer, self.worker.task
         for what, flat in (("", peer.x), ("the gradient of ", task.grad)):
             for slot in peer.layout.slots:
@@ -285,12 +325,10 @@ class _Run:
         worker = self.worker
         elapsed_ns = worker.clock.now_ns()
         with worker.clock.paused():
-            loop = {
-                "elapsed_ns": elapsed_ns,
-                "metrics": [astuple(row) for row in self.metrics],
-                "sent": dict(self.sent),
-            }
-            self.checkpoints.save(done, worker.peer, worker.task, self.state, loop)
+            queued_ns = round(worker.clock.cpu_wait.ns / self.job.slow_motion) + self.before.queued_ns
+            rows = [astuple(row) for row in self.metrics]
+            now = Before(elapsed_ns, queued_ns, worker.peer.overruns, self._bytes_sent(), rows)
+            self.checkpoints.save(done, worker.peer, worker.task, self.state, vars(now))
 
 
 def _due(steps: int, every: int) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from time import monotonic_ns, sleep
 from typing import TYPE_CHECKING
@@ -34,9 +34,9 @@ _POLL = 20e-6  # seconds between looks at work under way
 
 
 def environment(interface: str, worker: str) -> dict[str, str]:
-    """What keeps NCCL on the emulated network (sockets only, no NVLink, shared memory or InfiniBand past it) and its
-    bytes countable: rings of plain messages, as Gloo's all-reduce is; other protocols add flags of up to the same size.
-    """
+    """Return what keeps NCCL on the emulated network (sockets only, no NVLink, shared memory or InfiniBand past it) and
+    its bytes countable: rings of plain messages, as Gloo's all-reduce is; other protocols add flags of up to the same
+    size."""
     return {
         "NCCL_SOCKET_IFNAME": f"={interface}",  # exactly this one, not those that begin like it
         "NCCL_P2P_DISABLE": "1",
@@ -53,7 +53,7 @@ def environment(interface: str, worker: str) -> dict[str, str]:
 
 
 def require_cuda(device: str) -> torch.device:
-    """The device of a worker, or why it cannot be."""
+    """Return the device of a worker, or raise why there is none."""
     chosen = torch.device(device)
     if not torch.cuda.is_available() or not dist.is_nccl_available():
         raise MissingError(
@@ -68,7 +68,7 @@ def require_cuda(device: str) -> torch.device:
 
 
 def refuse_shared(gpus: Sequence[str], names: Sequence[str]) -> None:
-    """NCCL wants one GPU per worker; on a shared one it fails late and obscurely."""
+    """Refuse a shared GPU: NCCL wants one per worker, and fails late and obscurely otherwise."""
     owners: dict[str, list[str]] = {}
     for name, gpu in zip(names, gpus, strict=True):
         owners.setdefault(gpu, []).append(name)
@@ -98,7 +98,7 @@ class NcclTransport(Transport):
         gpus = [store.get(f"gpu/{rank}").decode() for rank in range(job.size)]
         refuse_shared(gpus, [job.name_of(rank) for rank in range(job.size)])
         # device_id connects now rather than in the first step; the timeout is NCCL's own, ours fires before it
-        patience = timedelta(seconds=2 * job.deadline)
+        patience = timedelta(seconds=2 * job.message_timeout)
         dist.init_process_group(
             "nccl", store=store, rank=job.rank, world_size=job.size, timeout=patience, device_id=self.device
         )
@@ -109,7 +109,7 @@ class NcclTransport(Transport):
         return channel
 
     def connect(self) -> None:
-        """NCCL opens the connections of a collective or of a pair on first use: use them all once."""
+        """Use every connection once: NCCL opens those of a collective or of a pair on first use."""
         self.connect_all()
         for channel in self._cold:
             channel.warm_up()
@@ -137,10 +137,10 @@ class NcclTransport(Transport):
         dist.destroy_process_group()
 
     def wait(self, work: Work, peer: int, since_ns: int) -> None:
-        """Until the GPU is done with it: `work.wait` alone would only order the stream and record nothing true."""
+        """Wait until the GPU is done: `work.wait` alone would only order the stream and record a wrong time."""
         while not work.is_completed():
             waited = (monotonic_ns() - since_ns) / 1e9
-            if waited > self.job.deadline:
+            if waited > self.job.message_timeout:
                 self.trace.add(CODES["fault"], peer, since_ns, monotonic_ns())
                 raise lost(self.job, peer, self.trace.step, waited)
             sleep(_POLL)
@@ -162,7 +162,7 @@ class NcclChannel:
         self._started = 0
 
     def warm_up(self) -> None:
-        """One byte each way in every round of the cycle."""
+        """Send one byte each way in every round of the cycle."""
         for neighbours in self._rounds:
             token = torch.zeros(1, dtype=torch.uint8, device=self._transport.device)
             operations = [P2POp(dist.isend, token, target) for target in neighbours.targets]
@@ -197,13 +197,17 @@ class NcclChannel:
             start = end  # the group completes at once: the time is booked on the first source
         return {source: self._buffers[source] for source in sources}
 
+    @property
+    def lost(self) -> Collection[int]:
+        return ()  # NCCL's groups do not survive a member
+
     def _buffer(self, source: int) -> Tensor:
         if source not in self._buffers:
             self._buffers[source] = torch.empty(self.nbytes, dtype=torch.uint8, device=self._transport.device)
         return self._buffers[source]
 
     def _full(self, message: Tensor, target: int) -> Tensor:
-        """NCCL wants equal lengths at both ends, so a shorter message travels in a full one (and counts as such)."""
+        """Pad a message to full length: NCCL wants equal lengths at both ends (and it counts as such)."""
         if message.numel() == self.nbytes:
             return message
         if target not in self._padded:

@@ -21,7 +21,7 @@ class Optimiser:
         self.momentum = x.new_zeros(x.shape) if training.momentum else None
 
     def direction(self, gradient: Tensor) -> Tensor:
-        """Overwrites the gradient; the result may be the momentum itself, so callers only read it."""
+        """Return d, overwriting the gradient; d may be the momentum itself, so callers only read it."""
         for start, stop in self._decayed:
             gradient[start:stop].add_(self._x[start:stop], alpha=self._training.weight_decay)
         if self.momentum is None:
@@ -33,7 +33,7 @@ class Optimiser:
 
 
 def _ranges(layout: Layout, vectors: bool) -> list[tuple[int, int]]:
-    """Parts of the flat buffer to which weight decay applies, neighbours joined."""
+    """Return the parts of the flat buffer to which weight decay applies, neighbours joined."""
     ranges: list[tuple[int, int]] = []
     for slot in layout.slots:
         if len(slot.shape) < 2 and not vectors:

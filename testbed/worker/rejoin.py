@@ -1,7 +1,7 @@
-"""A worker comes back into a running cell: its own part and that of its neighbours. The training loop calls both.
+"""A worker rejoins a running cell: its own part and that of its neighbours. The training loop calls both.
 
-The controller (testbed/rejoins.py) proposes a step; at its beginning the neighbours and the one that comes back meet,
-all exchanges complete. New connections are made, and over them, on the emulated network, travels what is needed:
+The controller (run/rejoin_coordinator.py) proposes a step; at its beginning the neighbours and the one that comes back
+meet, all exchanges complete. New connections are made, and over them, on the emulated network, travels what is needed:
     one neighbour → newcomer    its model (and a module's buffers)
     each neighbour → newcomer   what its neighbours know of it (x̂), where the method keeps replicas
     newcomer → each neighbour   what they shall know of it: what is known of the neighbour whose model it has
@@ -30,13 +30,13 @@ from testbed.worker.progress import Answer, Notice, Phase, Progress
 from testbed.worker.transport import LeftBehindError, Reuniting, Transport
 
 DECIDED = "decided"  # the note that says what the method chose at the start
-POLL = 0.001  # seconds; whoever waits here makes others wait
-MEETING = 3600.0  # seconds to wait for a message while somebody comes back: neighbours may have to wait for others
+POLL = 0.001  # seconds; a worker that waits here makes others wait
+MEETING = 3600.0  # seconds to wait for a message during a rejoin: neighbours may have to wait for others
 
 
 @dataclass
 class Parts:
-    """What of a worker takes part in it."""
+    """The parts of a worker that a rejoin uses."""
 
     job: Job
     method: Method
@@ -54,7 +54,7 @@ class Parts:
 
 
 class Neighbourhood:
-    """Where neighbours may come back: asked before every step."""
+    """Lets neighbours rejoin: called before every step."""
 
     def __init__(self, parts: Parts, state: Any, seen: int = 0) -> None:
         self._parts, self._state = parts, state
@@ -63,7 +63,7 @@ class Neighbourhood:
         self._meeting: Notice | None = None  # agreed to
 
     def before(self, step: int) -> None:
-        """Meet whoever comes back before this step, if somebody does."""
+        """Meet a worker that rejoins before this step, if there is one."""
         progress = self._parts.progress
         while progress.notice_number != self._seen or (self._meeting and self._meeting.step == step):
             notice = progress.notice()
@@ -73,11 +73,11 @@ class Neighbourhood:
                 self._wait(notice.number)
 
     def _take_note(self, notice: Notice, step: int) -> None:
-        """Agree to a meeting that can still be kept; where not, the controller sees how far this worker is."""
+        """Agree to a meeting that can still be kept; if not, the controller sees how far this worker is."""
         job = self._parts.job
         self._seen = notice.number
         waiting = notice.phase in (Phase.PROPOSED, Phase.GO)
-        self._parts.transport.deadline = max(job.deadline, MEETING) if waiting else job.deadline
+        self._parts.transport.message_timeout = max(job.message_timeout, MEETING) if waiting else job.message_timeout
         if notice.phase == Phase.GO:
             if self._meeting and job.rank in self._parts.progress.present(notice.number):
                 self._welcome(notice)
@@ -89,7 +89,7 @@ class Neighbourhood:
             self._answer(agreed=notice.number)
 
     def _wait(self, number: int) -> None:
-        """At the meeting: until the controller says more."""
+        """Wait at the meeting for the controller's next notice."""
         parts = self._parts
         parts.method.finish(parts.peer, self._state)
         self._answer(here=number)
@@ -98,9 +98,9 @@ class Neighbourhood:
                 sleep(POLL)
 
     def _welcome(self, notice: Notice) -> None:
-        """At this end. A newcomer that dies in the middle of it was never here."""
+        """Take the worker back at this end. One that dies in the middle of it was never here."""
         parts, newcomer, here = self._parts, notice.rank, self._parts.job.rank
-        parts.transport.deadline = parts.job.deadline
+        parts.transport.message_timeout = parts.job.message_timeout
         transport, donor = parts.reuniting, parts.progress.present(notice.number)[0]
         known: dict[int, Tensor] = {}
         with parts.peer.span("rejoin"):
@@ -117,7 +117,7 @@ class Neighbourhood:
             if transport.living([newcomer]):
                 parts.method.join(parts.peer, self._state, [newcomer], known)
                 transport.resume([newcomer])
-        parts.transport.deadline = max(parts.job.deadline, MEETING)  # others may still be busy with it
+        parts.transport.message_timeout = max(parts.job.message_timeout, MEETING)  # others may still be busy with it
         self._answer(done=notice.number)
 
     def _answer(self, **said: int) -> None:
@@ -127,7 +127,7 @@ class Neighbourhood:
 
 @dataclass(frozen=True)
 class Back:
-    """A worker that is back."""
+    """The state of a worker that has rejoined."""
 
     method: Method  # with what the others had decided
     state: Any
@@ -137,7 +137,7 @@ class Back:
 
 
 def come_back(parts: Parts, control: FileControl) -> Back:
-    """Wait to be taken back, then meet all neighbours that live. LeftBehindError where that fails."""
+    """Wait to be taken back, then meet all living neighbours. LeftBehindError where that fails."""
     job, peer, transport = parts.job, parts.peer, parts.reuniting
     method = replace(parts.method, **json.loads(control.noted(DECIDED)))
     parts.progress.put_answer(job.rank, Answer(ready=job.life))
@@ -167,43 +167,43 @@ def come_back(parts: Parts, control: FileControl) -> Back:
             _all_there(job, transport, present)
         method.join(peer, state, present, known)
         parts.transport.connect()
-    parts.transport.deadline = max(job.deadline, MEETING)  # until all are through
+    parts.transport.message_timeout = max(job.message_timeout, MEETING)  # until all are through
     moved = sum(message.numel() for message in messages.values()) + sum(parts.transport.sent.values())
     parts.progress.put_answer(job.rank, Answer(ready=job.life, done=notice.number, nbytes=moved))
     return Back(method, state, notice.step, notice.number, int(standing))
 
 
 def rendezvous(job: Job, newcomer: int, life: int) -> str:
-    """A file of its own for every coming back: whatever a dying worker leaves in one does not matter to the next."""
+    """Return a separate file for every rejoin: what a dying worker leaves in one does not matter to the next."""
     return f"{job.rendezvous}.{newcomer}.{life}"
 
 
 def _taken_back(job: Job, progress: Progress) -> Notice:
-    """Wait for the notice that says so; the controller also says where it is not going to happen."""
+    """Wait for the notice to rejoin; the controller also says so if it will not happen."""
     while True:
         notice = progress.notice()
         if notice.phase == Phase.GO and (notice.rank, notice.life) == (job.rank, job.life):
             return notice
         if notice.phase == Phase.CLOSED or progress.refused(job.rank) == job.life:
-            raise LeftBehindError("started again, but too late to rejoin")
+            raise _left_behind("started again, but too late to rejoin")
         sleep(POLL)
 
 
 def _all_there(job: Job, transport: Reuniting, present: Sequence[int]) -> None:
     if missing := sorted(set(present) - set(transport.living(present))):
         names = ", ".join(map(job.name_of, missing))
-        raise LeftBehindError(f"started again, but could not rejoin: {names} died meanwhile")
+        raise _left_behind(f"started again, but could not rejoin: {names} died meanwhile")
 
 
 def _given(parts: Parts, public: Tensor | None, *, donor: bool) -> list[Tensor]:
-    """What a neighbour sends to the one that comes back."""
+    """Return what a neighbour sends to the rejoining worker."""
     if donor:
         return _model(parts, public, torch.tensor([parts.clock.standing_ns]))
     return [] if public is None else [public]
 
 
 def _model(parts: Parts, public: Tensor | None, standing: Tensor) -> list[Tensor]:
-    """What the newcomer takes over from one neighbour: sent from there, and written to here."""
+    """Return what the rejoining worker takes over from one neighbour: sent from there, and written to here."""
     buffers = list(parts.task.module.buffers()) if parts.task.module is not None else []
     return [standing, parts.peer.x, *buffers, *([] if public is None or public is parts.peer.x else [public])]
 
@@ -220,3 +220,7 @@ def _unpack(message: Tensor, places: Sequence[Tensor]) -> None:
     parts = torch.split(message, [place.nbytes for place in places])
     for place, part in zip(places, parts, strict=True):
         place.copy_(part.clone().view(place.dtype).view(place.shape))  # a view alone could lie askew in memory
+
+
+def _left_behind(why: str) -> LeftBehindError:
+    return LeftBehindError(why, why=why)

@@ -1,18 +1,27 @@
-"""What a worker's training gave: numbers, metrics, spans, the final model. The loop makes it, others read it."""
+"""The result of a worker's training: numbers, metrics, spans, the final model. The loop makes it, others read it.
+
+The worker writes it into the directory lent to it (parcel.py); the controller reads it as hostile input (claims.py).
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, fields
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from testbed.errors import TrainingError
+from testbed.safe_files import DamagedError
+from testbed.worker import parcel
+from testbed.worker.job import Job
 from testbed.worker.snapshots import Metric
-from testbed.worker.trace import to_arrow
+from testbed.worker.trace import SPAN, to_arrow
+
+_FLOATS = np.dtype("<f4")
 
 
 @dataclass(frozen=True)
@@ -22,7 +31,7 @@ class JobResult:
     rank: int
     steps: int
     seconds: float  # on the training clock
-    bytes_sent: dict[int, int]  # payload handed to the backend, by peer; −1: share of all-reduces
+    bytes_sent: dict[int, int]  # payload handed to the backend, by peer; −1: share of all-reduces; since it last began
     tcp_bytes_sent: int  # what the kernel counted for this process while it trained, 0 where there are no sockets
     overruns: int  # gradients that took longer than step_time
     decided: dict[str, float]  # what the method chose at run time
@@ -33,33 +42,69 @@ class JobResult:
     tcp_bytes_before: int = 0  # likewise, before training: connecting, and what the method's start exchanged
     tcp_bytes_again: int = 0  # that TCP had to send once more, before and in training
     pipelined: bool = False  # the method's messages are a ring's whose rounds overlap
+    overlaps: bool = False  # the method's messages travel while the gradient is computed
+    paced: dict[int, float | None] = field(default_factory=dict)  # bytes per second by peer; None: not paced
     queued: float | None = None  # seconds of training ready to run but without a processor; None: the kernel is silent
 
     def last(self, metric: str, worker: int | None = None) -> float | None:
-        """The last value of a metric of this worker (or the one asked for), if this result holds one."""
+        """Return the last value of a metric of this worker (or the one asked for), if this result holds one."""
         wanted = self.rank if worker is None else worker
         rows = [row for row in self.metrics if row.metric == metric and row.worker == wanted]
         return rows[-1].value if rows else None
 
     def write(self, directory: Path) -> None:
-        """As worker.<rank>.npz, complete or not at all. Tables are made by who collects: numpy is loaded already."""
+        """Write it, complete or not at all. Tables are made where results are collected: numpy is loaded already."""
         text = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("metrics", "spans", "x")}
         text["metrics"] = [astuple(row) for row in self.metrics]
-        _store(directory, f"worker.{self.rank}", spans=self.spans, x=self.x, text=np.array(json.dumps(text)))
+        parcel.write(directory, f"worker.{self.rank}", text, {"spans": self.spans, "x": self.x})
 
     @staticmethod
-    def read(directory: Path, rank: int) -> JobResult:
-        """What `write` wrote."""
-        with np.load(directory / f"worker.{rank}.npz") as stored:
-            text = json.loads(str(stored["text"]))
-            spans, x = stored["spans"], stored["x"]
-        text["metrics"] = [Metric(*row) for row in text["metrics"]]
-        text["bytes_sent"] = {int(peer): count for peer, count in text["bytes_sent"].items()}
-        return JobResult(**text, spans=spans, x=x)
+    def read(
+        directory: Path, rank: int, *, size: int | None = None, steps: int | None = None, numel: int | None = None
+    ) -> JobResult:
+        """Read what `write` wrote, checked against its cell. DamagedError where it cannot be true."""
+        from testbed.worker import claims
+
+        bounds = {"spans": claims.most_spans(size, steps), "x": numel}
+        most = {name: bound for name, bound in bounds.items() if bound is not None}
+        text, arrays = parcel.read(directory, f"worker.{rank}", {"spans": SPAN, "x": _FLOATS}, most)
+        with claims.of(directory / f"worker.{rank}{parcel.SUFFIX}"):
+            checked = claims.result(text, rank, size, steps)
+            claims.check_metrics(checked["metrics"], size, steps)
+            claims.check_spans(arrays["spans"], size, steps)
+            if numel is not None and len(arrays["x"]) != numel:
+                raise ValueError(f"a model of {len(arrays['x'])} numbers instead of {numel}")
+        return JobResult(**checked, spans=arrays["spans"], x=arrays["x"])
+
+
+def read_result(job: Job, steps: int, numel: int) -> JobResult:
+    """Return the result of a worker that says it is done, with a model of so many numbers; TrainingError where it
+    cannot be used."""
+    try:
+        return JobResult.read(Path(job.directory), job.rank, size=job.size, steps=steps, numel=numel)
+    except DamagedError as error:
+        name = job.name_of(job.rank)
+        raise TrainingError(
+            f"{name} left results that cannot be used: {error.path.name} {error.why}",
+            hint=f"does its code write into its working directory? testbed logs RUN {name} shows what it said",
+        ) from error
+
+
+@contextmanager
+def consistent() -> Iterator[None]:
+    """Wrap what combines several workers' results: each may be valid by itself and all of them not. TrainingError where
+    they do not fit together."""
+    try:
+        yield
+    except (ValueError, ArithmeticError, LookupError) as error:
+        raise TrainingError(
+            f"the workers' results contradict each other: {error}",
+            hint="does a method of one's own change how steps are counted or timed?",
+        ) from error
 
 
 def write_tables(results: Sequence[JobResult], directory: Path) -> None:
-    """All workers' trace.parquet and metrics.parquet."""
+    """Write all workers' trace.parquet and metrics.parquet."""
     rows = [row for result in results for row in result.metrics]
     _write_tables(directory, {result.rank: result.spans for result in results}, rows)
 
@@ -74,7 +119,7 @@ def _write_tables(directory: Path, spans: Mapping[int, NDArray[np.void]], metric
 
 
 def metrics_table(metrics: Sequence[Metric]) -> Any:
-    """A pyarrow table with a column per field of Metric."""
+    """Return a pyarrow table with a column per field of Metric."""
     import pyarrow as pa
 
     types = {"worker": pa.int32(), "step": pa.int32(), "bytes_sent": pa.int64()}
@@ -83,27 +128,33 @@ def metrics_table(metrics: Sequence[Metric]) -> Any:
 
 
 def write_unfinished(directory: Path, rank: int, spans: NDArray[np.void], metrics: Sequence[Metric]) -> None:
-    """What a worker knows that cannot go on, as unfinished.<rank>.npz. Quickly: others wait to hear why."""
-    text = json.dumps([astuple(row) for row in metrics])
-    _store(directory, f"unfinished.{rank}", spans=spans, metrics=np.array(text))
+    """Write what a failed worker knows. Quickly: others wait to learn why."""
+    parcel.write(directory, f"unfinished.{rank}", {"metrics": [astuple(row) for row in metrics]}, {"spans": spans})
 
 
-def merge_unfinished(directory: Path) -> None:
-    """What the workers of such a cell wrote, as trace.parquet and metrics.parquet."""
+def merge_unfinished(lent: Path, cell: Path, size: int, steps: int) -> list[str]:
+    """Make trace.parquet and metrics.parquet in the cell's directory from what the workers of a failed cell wrote;
+    return what could not be used."""
+    from testbed.worker import claims
+
     spans: dict[int, NDArray[np.void]] = {}
     metrics: list[Metric] = []
-    for part in sorted(directory.glob("unfinished.*.npz")):
-        with np.load(part) as stored:
-            spans[int(part.name.split(".")[1])] = stored["spans"]
-            metrics += [Metric(*row) for row in json.loads(str(stored["metrics"]))]
-        part.unlink()
+    damaged = []
+    for rank in range(size):
+        name = f"unfinished.{rank}"
+        if not (lent / f"{name}{parcel.SUFFIX}").is_symlink() and not (lent / f"{name}{parcel.SUFFIX}").exists():
+            continue
+        try:
+            text, arrays = parcel.read(lent, name, {"spans": SPAN}, {"spans": claims.most_spans(size, steps) or 0})
+            with claims.of(lent / f"{name}{parcel.SUFFIX}"):
+                rows = claims.metrics(text)
+                claims.check_metrics(rows, size, steps)
+                claims.check_spans(arrays["spans"], size, steps)
+        except DamagedError as error:
+            damaged.append(str(error))
+            continue
+        spans[rank] = arrays["spans"]
+        metrics += rows
     if spans:
-        _write_tables(directory, spans, metrics)
-
-
-def _store(directory: Path, name: str, **arrays: Any) -> None:
-    """As <name>.npz, complete or not at all."""
-    unfinished = directory / f"{name}.part"
-    with unfinished.open("wb") as file:
-        np.savez(file, **arrays)
-    unfinished.rename(directory / f"{name}.npz")
+        _write_tables(cell, spans, metrics)
+    return damaged

@@ -1,4 +1,4 @@
-"""Models kept during training and judged after it, so that evaluation costs no training time and averages are cheap.
+"""Models kept during training and evaluated after it, so that evaluation costs no training time and averages are cheap.
 
 At an evaluation point a worker only writes its parameters to a file. When all have left the network, each evaluates its
 own models and its share of the averaged ones. Files lie in the cell's directory; nothing crosses the network.
@@ -35,7 +35,7 @@ class Metric:
 
 
 class Snapshots:
-    """One worker's models at the evaluation points; the other workers' files lie beside its own."""
+    """One worker's models at the evaluation points; the other workers' files are beside its own."""
 
     def __init__(self, job: Job, task: Task) -> None:
         self._job = job
@@ -56,12 +56,18 @@ class Snapshots:
         self._steps.append(step)
 
     def resume(self, step: int) -> None:
-        """Snapshots up to this step were kept before the run was interrupted."""
+        """Continue after the snapshots up to this step, kept before the run was interrupted."""
         kept = (int(path.name.split(".")[0]) for path in self._directory.glob(f"*.{self._job.rank}"))
         self._steps = sorted(number for number in kept if number <= step)
 
+    def whole(self, step: int) -> bool:
+        """Whether this worker has all snapshots it should have kept until then, to the last byte."""
+        parts = [self._task.layout.numel, *(buffer.numel() for buffer in _buffers(self._task))]
+        files = [self._path(point, self._job.rank) for point in self._points() if point <= step]
+        return all(file.is_file() and file.stat().st_size == 16 + 4 * sum(parts) for file in files)
+
     def evaluate(self, workers: Sequence[int]) -> Iterator[Metric]:
-        """These workers have all their snapshots; they share the averages among them."""
+        """Evaluate. These workers have all their snapshots; they share the averages among them."""
         own = set(self._steps)
         for index, step in enumerate(self._points()):
             if step in own and self._job.training.eval_models == "all":
@@ -70,7 +76,7 @@ class Snapshots:
                 yield from self._evaluate_average(step)
 
     def remove(self, workers: Sequence[int]) -> None:
-        """All workers have evaluated: away with the snapshots of these."""
+        """Remove the snapshots of these: all workers have evaluated."""
         for rank in workers:
             for path in (*self._directory.glob(f"*.{rank}"), *self._directory.glob(f"*.{rank}.part")):
                 path.unlink(missing_ok=True)
@@ -83,13 +89,13 @@ class Snapshots:
             yield Metric(self._job.rank, step, time_ns / 1e9, bytes_sent, f"test_{name}", value)
 
     def _points(self) -> list[int]:
-        """The steps at which models are kept: the same for all, also for a worker that was away at some of them."""
+        """Return the steps at which models are kept: the same for all, also if a worker was away at some of them."""
         every, last = self._job.training.eval_every, self._job.training.steps
         return [*range(0, last, every), last] if every else [last]
 
     def _evaluate_average(self, step: int) -> Iterator[Metric]:
-        """The averaged model, and how far the workers are from it: √(1/n Σ_i ‖x_i − x̄‖²). A worker that was lost
-        counts as long as it was there."""
+        """Evaluate the averaged model, and the workers' distance from it: √(1/n Σ_i ‖x_i − x̄‖²). A lost worker counts
+        as long as it was there."""
         ranks = [rank for rank in range(self._job.size) if self._path(step, rank).exists()]
         time_ns, bytes_sent, total = self._read(step, ranks[0])
         mean = total.astype(np.float64)
@@ -126,6 +132,6 @@ class Snapshots:
 
 
 def _buffers(task: Task) -> list[Tensor]:
-    """What a model has learned outside its parameters: batch statistics, which belong to a model as it is judged."""
+    """Return what a model learned outside its parameters: batch statistics, part of the evaluated model."""
     buffers = task.module.buffers() if task.module is not None else ()
     return [buffer for buffer in buffers if buffer.is_floating_point()]

@@ -1,4 +1,4 @@
-"""Copies between a GPU and pinned host memory: Gloo works on the host's. Channels use it where x is on a GPU."""
+"""Copies between a GPU and pinned host memory, which Gloo works on. Channels use it where x is on a GPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Staging:
         self._here: dict[tuple[int, int], Tensor] = {}
 
     def to_host(self, messages: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        """Each distinct message is copied once. A buffer is free again: its last round was received."""
+        """Copy each distinct message once. A buffer is free again: its last round was received."""
         copies: dict[int, Tensor] = {}
         staged: dict[int, Tensor] = {}
         for target, message in messages.items():

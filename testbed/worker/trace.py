@@ -1,4 +1,5 @@
-"""What a worker did when: spans on the host's monotonic clock, cheap enough to leave on. Peers and channels record.
+"""What a worker did when: spans on the host's monotonic clock, cheap enough to leave on. Peers and channels record in
+real time; reading and writing is in scenario time.
 
 A span costs about a microsecond: its fields are packed into one growing byte array, which is a numpy record array when
 training is over.
@@ -10,12 +11,15 @@ from pathlib import Path
 from struct import Struct
 from time import monotonic_ns
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from testbed.errors import TrainingError
+
+if TYPE_CHECKING:
+    from testbed.worker.padding import Padding
 
 KINDS = (
     "data",  # fetching a batch
@@ -31,6 +35,7 @@ KINDS = (
     "fault",  # waited until the exchange was given up
     "rejoin",  # a worker came back: connecting, and its messages (recorded as such, too)
 )
+WORK = ("data", "compress", "decompress", "mix", "update")  # on a processor, in the thread that opens such a span
 CODES = {kind: code for code, kind in enumerate(KINDS)}
 SPAN = np.dtype(
     [
@@ -49,20 +54,23 @@ _pack = Struct("<Biiqqqq").pack
 class Trace:
     """The spans of one worker. `step` is the step they belong to."""
 
-    def __init__(self, worker: int) -> None:
+    def __init__(self, worker: int, slow_motion: float = 1.0) -> None:
         self.worker = worker
+        self.slow_motion = slow_motion
+        self.padding: Padding | None = None  # in slow motion: makes work on a processor last as long as it should
         self.step = 0
         self._packed = bytearray()
 
     def span(self, kind: str) -> Span:
-        """`with trace.span("mix"): …`; spans may nest."""
+        """Record a span: `with trace.span("mix"): …`; spans may nest."""
         try:
-            return Span(self, CODES[kind])
+            code = CODES[kind]
+            return Span(self, code) if self.padding is None or kind not in WORK else PaddedSpan(self, code)
         except KeyError:
             raise TrainingError(f"unknown span kind {kind!r}", hint=f"use one of: {', '.join(KINDS)}") from None
 
     def add(self, code: int, peer: int, start_ns: int, end_ns: int, logical: int = 0, wire: int = 0) -> None:
-        """A span that is over."""
+        """Add a completed span."""
         self._packed += _pack(code, self.step, peer, start_ns, end_ns, logical, wire)
 
     def clear(self) -> None:
@@ -72,21 +80,26 @@ class Trace:
         return len(self._packed) // SPAN.itemsize
 
     def spans(self) -> NDArray[np.void]:
-        """A copy as a record array of dtype SPAN."""
-        return np.frombuffer(bytes(self._packed), dtype=SPAN)
+        """Return a copy as record array of dtype SPAN, in scenario time: the monotonic clock divided by the factor."""
+        found = np.frombuffer(bytes(self._packed), dtype=SPAN)
+        if self.slow_motion != 1:
+            found = found.copy()
+            for field in ("start_ns", "end_ns"):
+                found[field] = np.rint(found[field] / self.slow_motion)
+        return found
 
     def to_arrow(self) -> Any:
         return to_arrow(self.worker, self.spans())
 
     def write(self, path: Path) -> None:
-        """As Parquet."""
+        """Write as Parquet."""
         from pyarrow import parquet
 
         parquet.write_table(self.to_arrow(), path)
 
 
 class Span:
-    """A context manager of its own: contextlib's costs four times as much."""
+    """A context manager of our own: contextlib's costs four times as much."""
 
     __slots__ = ("_code", "_start", "_trace")
 
@@ -104,9 +117,27 @@ class Span:
         trace._packed += _pack(self._code, trace.step, -1, self._start, monotonic_ns(), 0, 0)
 
 
+class PaddedSpan(Span):
+    """A span of work on a processor in slow motion."""
+
+    __slots__ = ("_block",)
+
+    def __enter__(self) -> None:
+        assert self._trace.padding is not None
+        self._block = self._trace.padding.begin()
+        super().__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        if error is None:
+            self._block.end()
+        super().__exit__(kind, error, where)
+
+
 def to_arrow(worker: int, spans: NDArray[np.void]) -> Any:
-    """A pyarrow table: worker, kind (as words), step, peer, start_ns, end_ns, bytes_logical, bytes_wire."""
-    import pyarrow as pa  # not before the fork: only those who write need it
+    """Return a pyarrow table: worker, kind (as words), step, peer, start_ns, end_ns, bytes_logical, bytes_wire."""
+    import pyarrow as pa  # not before the fork: only the writing process needs it
 
     kinds = pa.DictionaryArray.from_arrays(pa.array(spans["kind"].astype("i1")), pa.array(KINDS))
     columns = {"worker": pa.array(np.full(len(spans), worker, dtype="i4")), "kind": kinds}

@@ -1,7 +1,6 @@
-"""Threads that wait for messages so that the trace knows when they came in while the worker was computing.
+"""Threads that wait for messages, so that the trace knows when they arrived while the worker was computing.
 
-Gloo tells nobody that a message is here until somebody waits for it. Channels use one waiter per edge, in some of the
-steps.
+Gloo does not report a message until something waits for it. Channels use one waiter per edge, in some of the steps.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from time import monotonic_ns
 
 from torch.distributed import Work
 
-_NO_END = timedelta(days=7)  # the worker itself keeps the deadline, from when it begins to stand still
+_NO_END = timedelta(days=7)  # the worker itself keeps to the message timeout, from when it begins to stand still
 
 
 @dataclass
@@ -41,7 +40,7 @@ class Waiter:
         return arrival
 
     def stop(self) -> None:
-        """After the last message; a thread that still waits for one is left to die with the process."""
+        """Stop after the last message; a thread that still waits for one ends with the process."""
         self._queue.put(None)
 
     def _run(self) -> None:

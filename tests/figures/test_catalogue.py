@@ -1,16 +1,18 @@
 """Every figure and table on recorded runs: drawn, or said to be missing; never empty."""
 
+import json
 import re
 from contextlib import suppress
 from xml.etree import ElementTree
 
 import pandas as pd
 import pytest
+from matplotlib.text import Text
 from recorded_runs import FAULTS, SWEEP, copy, emulate
 
-from analysis import catalogue, style
-from analysis.reading import LackingError
-from testbed.results.opened import open_run
+from testbed.analysis import catalogue, style
+from testbed.analysis.reading import LackingError
+from testbed.results.run import open_run
 
 ALSO_WITHOUT_SWEEP = {
     "loss_vs_time",
@@ -104,6 +106,33 @@ def test_every_table_has_rows(path):
         made = catalogue.module(name).table(run)
         assert isinstance(made, pd.DataFrame)
         assert len(made)
+
+
+HOSTILE = r"$\frac{$_x^2"  # what Matplotlib would typeset, and cannot
+
+
+@pytest.mark.parametrize("path", [SWEEP, FAULTS])
+def test_users_words_are_drawn_as_they_are(tmp_path, path):
+    damaged = copy(path, tmp_path)
+    cells = json.loads((damaged / "cells.json").read_text())
+    for cell in cells:
+        cell["options"] = {"compressor": f"{HOSTILE}\x1b"} if cell["method"] != "allreduce" else {}
+        cell["setting"] = f"{cell['setting']} topology={HOSTILE}"
+    (damaged / "cells.json").write_text(json.dumps(cells))
+    run = open_run(damaged)
+    drawn_ones = 0
+    for name in catalogue.FIGURES:
+        with suppress(LackingError):
+            made = catalogue.module(name).draw(run)
+            made.draw_without_rendering()
+            ElementTree.fromstring(style.svg(made, name))
+            texts = [one for one in made.findobj(Text) if "frac" in one.get_text()]
+            drawn_ones += bool(texts)
+            for one in texts:
+                shown, typeset = one._preprocess_math(one.get_text())
+                assert not typeset, (name, shown)
+                assert HOSTILE in shown.replace("\n", " ")
+    assert drawn_ones >= 5
 
 
 def test_captions_are_sentences():

@@ -1,4 +1,4 @@
-"""`python -m analysis.NAME RUN -o FILE`."""
+"""`python -m testbed.analysis.NAME RUN -o FILE`."""
 
 import json
 import shutil
@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from recorded_runs import SWEEP
 
-from analysis import exchange_table, memory_table, reading, scaling, winner_map
-from testbed.results.opened import open_run
+from testbed.analysis import exchange_table, memory_table, reading, scaling, winner_map
+from testbed.results.run import open_run
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,7 +24,14 @@ def run(make, *argv):
 
 
 def test_from_the_command_line(tmp_path):
-    words = [sys.executable, "-m", "analysis.epoch_time_vs_bandwidth", str(SWEEP), "-o", str(tmp_path / "fig.pdf")]
+    words = [
+        sys.executable,
+        "-m",
+        "testbed.analysis.epoch_time_vs_bandwidth",
+        str(SWEEP),
+        "-o",
+        str(tmp_path / "fig.pdf"),
+    ]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "fig.pdf").read_bytes().startswith(b"%PDF")
@@ -90,10 +97,15 @@ def test_exchanges_are_compared_with_their_floors(tmp_path):
     for cell in (folder / "cells").iterdir():
         result = json.loads((cell / "result.json").read_text())
         result["exchange_s"], result["floor_s"], result["parts_s"]["codec"] = 0.012, 0.008, 0.002
+        result["step_s"], result["least_s"], result["exchange_spread_s"] = 0.060, 0.050, 0.001
+        result["pacing"] = {"edges": 16, "paced": 0.5, "least": 1e6, "median": 1.25e6, "most": 2e6}
         (cell / "result.json").write_text(json.dumps(result))
     found = exchange_table.table(open_run(folder))
     assert len(found) == len(open_run(folder).compare())
     assert set(found["(exchange + codec) / (floor + codec)"]) == {1.4}
+    assert set(found["step / least"]) == {1.2}
+    assert set(found["±"]) == {1.0}
+    assert set(found["paced"]) == {"50% at 10 Mbit/s"}
     assert found["method"].tolist()[:2] == ["allreduce", "dpsgd"]
 
 

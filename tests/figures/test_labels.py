@@ -5,8 +5,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis import style
-from analysis.labels import BETWEEN, HANDLE, LETTER, End, at_ends, columns, spread
+from testbed.analysis import style
+from testbed.analysis.labels import BETWEEN, HANDLE, LETTER, End, at_ends, columns, spread
 
 
 @given(st.lists(st.floats(0, 200), min_size=1, max_size=12))

@@ -1,11 +1,13 @@
 """Uncertain things look uncertain: suspect, invalid, failed, not reached."""
 
+from dataclasses import asdict
+
 import pytest
 from matplotlib.colors import to_hex
 from recorded_runs import FAULTS, SWEEP, change, copy
 
 import testbed
-from analysis import (
+from testbed.analysis import (
     epoch_time_vs_bandwidth,
     loss_vs_time,
     method_table,
@@ -15,9 +17,9 @@ from analysis import (
     time_breakdown,
     winner_map,
 )
-from analysis.reading import LackingError
-from testbed.plan import plan
-from testbed.results.opened import open_run
+from testbed.analysis.reading import LackingError
+from testbed.plan.make import plan
+from testbed.results.run import open_run
 
 CELL = "v0-dpsgd-r0"
 
@@ -103,8 +105,8 @@ def test_no_valid_cell_no_figure(path):
 
 
 def test_a_target_that_was_not_reached_is_no_number(path):
-    target = open_run(path).raw[CELL]["target"]
-    change(path, CELL, target={**target, "seconds": None, "step": None})
+    target = open_run(path).raw[CELL].target
+    change(path, CELL, target={**asdict(target), "seconds": None, "step": None})
     rows = method_table.table(open_run(path)).set_index(["network", "method"])
     here = rows.loc[("latency 5 ms · rate 100 Mbit/s", "dpsgd")]
     assert here["s to 85%"] == "not reached"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from recorded_runs import FAULTS, SWEEP, copy
 
-from analysis import (
+from testbed.analysis import (
     bits_sweep,
     consensus_error,
     difference_spectrum,
@@ -16,9 +16,9 @@ from analysis import (
     reading,
     timeline,
 )
-from testbed.results.opened import open_run
+from testbed.results.run import open_run
+from testbed.tasks.data_options import Feeding
 from testbed.tasks.datasets import DIGITS
-from testbed.tasks.feeding import Feeding
 from testbed.tasks.spec import make
 from testbed.tasks.store import load
 

@@ -1,6 +1,6 @@
 """A method looks the same everywhere."""
 
-from analysis import style
+from testbed.analysis import style
 from testbed.worker.trace import KINDS
 
 RUN = [("allreduce", "allreduce"), ("choco sign", "choco"), ("choco topk", "choco"), ("mine", "my.py:Mine")]

@@ -5,7 +5,7 @@ same order, and a deadlock is seen at once. Stricter than a network: a message c
 from __future__ import annotations
 
 import threading
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -87,7 +87,7 @@ class World:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.wires: dict[tuple[int, int, int], deque[Tensor]] = defaultdict(deque)  # by channel, source, target
+        self.wires: dict[tuple[int, int, int], deque[Tensor]] = defaultdict(deque)  # by number, source, target
         self.sums: dict[int, dict[int, Tensor]] = defaultdict(dict)  # by all-reduce, rank
         self.sent = [0] * size  # bytes
         self.dead: set[int] = set()  # nothing is sent to them or heard of them any more
@@ -146,9 +146,10 @@ class World:
 class MemoryChannel:
     """A channel that fails where memory is used against the contract."""
 
-    def __init__(self, world: World, index: int, rank: int, nbytes: int, targets: Any, sources: Any) -> None:
-        self.world, self.index, self.rank, self.nbytes = world, index, rank, nbytes
-        self.targets, self.sources = tuple(targets), tuple(sources)
+    def __init__(self, world: World, rank: int, nbytes: int, to: dict[int, int], of: dict[int, int]) -> None:
+        self.world, self.rank, self.nbytes = world, rank, nbytes
+        self.to, self.of = to, of  # the channel's number by target and by source: both ends count alike
+        self.targets, self.sources = tuple(to), tuple(of)
         self.under_way: list[tuple[Tensor, Tensor]] | None = None
         self.lent: dict[int, Tensor] = {}
 
@@ -167,13 +168,13 @@ class MemoryChannel:
             self.world.sent[self.rank] += one.numel()
             copy = one.clone()
             self.under_way.append((one, copy))
-            self.world.wires[self.index, self.rank, target].append(copy)
+            self.world.wires[self.to[target], self.rank, target].append(copy)
         self.world.happened()
 
     def receive(self) -> Mapping[int, Tensor]:
         assert self.under_way is not None, "receive before send"
         living = [source for source in self.sources if source not in self.world.dead]
-        wires = {source: self.world.wires[self.index, source, self.rank] for source in living}
+        wires = {source: self.world.wires[self.of[source], source, self.rank] for source in living}
         self.world.wait(self.rank, lambda: all(wires.values()))
         for one, copy in self.under_way:
             assert torch.equal(one, copy), "a message was changed while it was under way"
@@ -187,6 +188,10 @@ class MemoryChannel:
             buffer[: one.numel()] = one
             self.lent[source] = buffer
         return self.lent
+
+    @property
+    def lost(self) -> Collection[int]:
+        return self.world.dead
 
 
 @dataclass
@@ -209,7 +214,7 @@ class MemoryPeer:
 
     def __post_init__(self) -> None:
         self.size = self.world.size
-        self._channels = 0
+        self._numbers: Counter[tuple[str, int]] = Counter()
         self._reductions = 0
         self._velocity = torch.zeros_like(self.x)
 
@@ -219,10 +224,16 @@ class MemoryPeer:
         return self._velocity
 
     def channel(self, nbytes: int, *, targets: Any = None, sources: Any = None) -> MemoryChannel:
-        self._channels += 1
         targets = self.gossip.targets(0, self.rank) if targets is None else targets
         sources = self.gossip.sources(0, self.rank) if sources is None else sources
-        return _Recorded(self, MemoryChannel(self.world, self._channels, self.rank, nbytes, targets, sources))
+        to, of = (
+            {peer: self._numbered(way, peer) for peer in ends} for way, ends in (("to", targets), ("of", sources))
+        )
+        return _Recorded(self, MemoryChannel(self.world, self.rank, nbytes, to, of))
+
+    def _numbered(self, way: str, peer: int) -> int:
+        self._numbers[way, peer] += 1
+        return self._numbers[way, peer]
 
     def all_reduce(self, tensor: Tensor) -> None:
         self._reductions += 1
@@ -254,6 +265,10 @@ class _Recorded:
     def receive(self) -> Mapping[int, Tensor]:
         self.peer.events.append("receive")
         return self.channel.receive()
+
+    @property
+    def lost(self) -> Collection[int]:
+        return self.channel.lost
 
 
 class Cluster:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import networkx as nx
 import numpy as np
 import torch
 
@@ -17,9 +18,9 @@ from testbed.tasks.base import make as make_task
 from testbed.topology import mixing
 from testbed.topology.gossip import Gossip
 from testbed.topology.named import named
-from testbed.worker.in_memory import run_in_memory
 from testbed.worker.job import Training
 from testbed.worker.local import train_local
+from testbed.worker.memory import run_in_memory
 
 N = 4
 TRAINING = Training(steps=5, lr=0.05, momentum=0.9, nesterov=True, weight_decay=1e-4)
@@ -27,6 +28,10 @@ SPECS = {
     "dpsgd": "dpsgd",
     "dpsgd-b": {"dpsgd": {"order": "B"}},
     "dpsgd-serial": {"dpsgd": {"overlap": False}},
+    "dpsgd-pairs": "dpsgd",
+    "sgp-arcs": "sgp",
+    "sgp-overlap-arcs": {"sgp": {"order": "A"}},
+    "sgp-changing": "sgp",
     "naive": {"naive": {"compressor": {"quantize": "4bit"}}},
     "dcd": "dcd",
     "dcd-serial": {"dcd": {"overlap": False}},
@@ -52,6 +57,10 @@ IN_MEMORY = [name for name in SPECS if not name.startswith("ddp")]  # torch's DD
 def graph(name: str) -> Gossip:
     if name.endswith("-changing"):
         return mixing.one_peer_exponential(N)
+    if name.endswith("-pairs"):
+        return mixing.random_pairs(N, 1)
+    if name.endswith("-arcs"):
+        return mixing.push(nx.DiGraph([(0, 1), (1, 2), (2, 3), (3, 0), (0, 2)]), "arcs")
     return mixing.metropolis(named("ring", N, 1), "ring")
 
 
@@ -64,7 +73,7 @@ def main(out: Path) -> None:
     trained: dict[str, np.ndarray] = {}
     make("ddp").preload()
     for name, spec in SPECS.items():
-        results = train_local(N, make(spec), task, graph(name), TRAINING, deadline=30.0)
+        results = train_local(N, make(spec), task, graph(name), TRAINING, message_timeout=30.0)
         trained[f"{name}/processes"] = np.stack([result.x for result in results])
         trained[f"{name}/bytes"] = np.array([sum(result.bytes_sent.values()) for result in results])
     for name in IN_MEMORY:  # threads only from here on

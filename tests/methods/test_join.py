@@ -16,6 +16,7 @@ from .test_loss import DEAD, FORM_B, LAYOUT, SURVIVING, D, N, pull, start
 
 COMPRESSED = {
     "dpsgd": {"dpsgd": {}},
+    "sgp": {"sgp": {}},
     "naive": {"naive": {"compressor": {"quantize": "8bit"}}},
     "deepsqueeze": {"deepsqueeze": {"compressor": "sign", "gamma": 0.05}},
     "dcd": {"dcd": {"compressor": {"quantize": "4bit"}}},
@@ -29,7 +30,7 @@ COMPRESSED = {
 
 
 def rounds_of(state) -> tuple[Round, ...]:
-    return state.rounds if hasattr(state, "rounds") else (state.neighbours,)
+    return tuple(state.rounds) if hasattr(state, "rounds") else (state.neighbours,)
 
 
 def assert_both_ends_agree(cluster: Cluster) -> None:

@@ -18,6 +18,8 @@ LAYOUT = Layout.of([("weight", (3, 3)), ("bias", (3,))])
 SURVIVING = {
     "dpsgd": {"dpsgd": {}},
     "dpsgd-b": {"dpsgd": {"order": "B"}},
+    "sgp": {"sgp": {"order": "A"}},
+    "sgp-b": {"sgp": {}},
     "naive": {"naive": {"compressor": "identity"}},
     "naive-exact": {"naive": {"compressor": "identity", "exact_self": True}},
     "deepsqueeze": {"deepsqueeze": {"compressor": "identity", "gamma": 1.0}},
@@ -29,7 +31,7 @@ SURVIVING = {
     "powergossip": {"powergossip": {"rank": 3}},  # full rank: nothing is lost
     "powergossip-3": {"powergossip": {"rank": 3, "iterations": 3}},
 }
-FORM_B = ("dpsgd-b", "deepsqueeze", "choco-icml")
+FORM_B = ("dpsgd-b", "sgp-b", "deepsqueeze", "choco-icml")
 A_STEP_LATER = ("dcd", "dcd-serial", "ecd")  # a step mixes what the last one received: the dead's last model, too
 
 

@@ -69,5 +69,9 @@ def test_bytes(trained):
     layout = task(0, N, 1).layout
     steps = TRAINING.steps
     assert (trained["dpsgd/bytes"] == steps * 2 * 4 * layout.numel).all()
+    assert (trained["dpsgd-pairs/bytes"] == steps * 4 * layout.numel).all()
+    assert (trained["sgp-changing/bytes"] == steps * 4 * layout.numel).all()
+    for name in ("sgp-arcs", "sgp-overlap-arcs"):  # and the weight, to two workers from w0
+        assert (trained[f"{name}/bytes"] == steps * 4 * (layout.numel + 1) * np.array([2, 1, 1, 1])).all()
     for name, spec in (("dcd", {"quantize": "8bit"}), ("choco", {"topk": "1%"}), ("naive", {"quantize": "4bit"})):
         assert (trained[f"{name}/bytes"] == steps * 2 * compressor(spec).bind(layout, 0).nbytes).all()

@@ -29,6 +29,7 @@ NAMES = [
     "naive",
     "powergossip",
     "ring",
+    "sgp",
 ]
 
 

@@ -9,9 +9,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from testbed.network import measure
-from testbed.network.handle import Handle
+from testbed.network.client import Client
 from testbed.network.measure import End
-from testbed.plan import NetworkPlan, plan
+from testbed.plan.make import plan
+from testbed.plan.model import NetworkPlan
 from testbed.scenario.load import loads
 from testbed.scenario.model import Scenario
 
@@ -38,18 +39,18 @@ def command(*words: str, timeout: float = 60) -> subprocess.CompletedProcess[str
 
 
 @contextmanager
-def ends(handle: Handle, names: Iterable[str] | None = None) -> Iterator[dict[str, End]]:
+def ends(handle: Client, names: Iterable[str] | None = None) -> Iterator[dict[str, End]]:
     """Workers as measurements want them; for use inside `handle.run`."""
     wanted = [worker for worker in handle.plan.workers if names is None or worker.name in names]
     with ExitStack() as stack:
         yield {w.name: End(w.name, stack.enter_context(handle.namespace(w.name)), w.address) for w in wanted}
 
 
-def fastest(handle: Handle, *pairs: tuple[str, str], count: int = 5, patience: float = 1.0) -> list[float | None]:
+def fastest(handle: Client, *pairs: tuple[str, str], count: int = 5, patience: float = 1.0) -> list[float | None]:
     """The shortest of a few round trips of each pair, which a busy machine does not lengthen; None: no answer. Asked
     again where a hypervisor took processors away meanwhile, which lengthens them all."""
 
-    def ask(inner: Handle) -> list[float | None]:
+    def ask(inner: Client) -> list[float | None]:
         with ends(inner) as found:
             times = measure.round_trips([(found[a], found[b]) for a, b in pairs], count, patience, spin=False)
             return [min(some, default=None) for some in times]
@@ -68,10 +69,10 @@ def stolen() -> int:
     return int(Path("/proc/stat").read_text().split("\n", 1)[0].split()[8])
 
 
-def goodput(handle: Handle, *pairs: tuple[str, str], warm_up: float = 0.6, window: float = 0.8) -> list[float]:
+def goodput(handle: Client, *pairs: tuple[str, str], warm_up: float = 0.6, window: float = 0.8) -> list[float]:
     """TCP streams side by side, bit/s."""
 
-    def ask(inner: Handle) -> list[float]:
+    def ask(inner: Client) -> list[float]:
         with ends(inner) as found:
             return measure.tcp_goodput([(found[a], found[b]) for a, b in pairs], warm_up, window, slices=2)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from testbed.errors import NetworkError
-from testbed.network.handle import Handle, start
+from testbed.network.client import Client, start
 
 from .examples import command, fastest, network
 
@@ -21,7 +21,7 @@ PAIR = network("{topology: chain, link: {latency: 4ms, rate: 50mbit}}", workers=
 
 
 @pytest.fixture(scope="module")
-def pair(own_state: Path) -> Iterator[Handle]:
+def pair(own_state: Path) -> Iterator[Client]:
     handle, _ = start(PAIR)
     try:
         yield handle
@@ -41,7 +41,7 @@ def guest() -> Iterator[int]:
         process.kill()
 
 
-def interface(handle: Handle, worker: str) -> str:
+def interface(handle: Client, worker: str) -> str:
     """What `ip` says of a worker's eth0, but for its state, which may lag, and its number of users."""
     words = ["exec", "--name", "pair", worker, "--", "ip", "-d", "address", "show", "dev", "eth0"]
     told = command(*words)
@@ -49,11 +49,11 @@ def interface(handle: Handle, worker: str) -> str:
     return " ".join(word for word in told.stdout.split() if not word.startswith("link-netns"))
 
 
-def sysctl(handle: Handle, key: str) -> str:
+def sysctl(handle: Client, key: str) -> str:
     return command("exec", "--name", "pair", "w1", "--", "cat", f"/proc/sys/net/ipv4/{key}").stdout
 
 
-def test_the_network_is_the_same_from_there(pair: Handle) -> None:
+def test_the_network_is_the_same_from_there(pair: Client) -> None:
     before, counted, buffers = interface(pair, "w1"), pair.counters()["ports"]["w1"], sysctl(pair, "tcp_rmem")
     with guest() as process:
         pair.call("adopt", worker="w1", pid=process)
@@ -71,7 +71,7 @@ def test_the_network_is_the_same_from_there(pair: Handle) -> None:
         assert fastest(pair, ("w1", "w0"))[0] == pytest.approx(0.010, abs=0.004)
 
 
-def test_a_process_without_a_network_of_its_own_is_refused(pair: Handle) -> None:
+def test_a_process_without_a_network_of_its_own_is_refused(pair: Client) -> None:
     with pytest.raises(NetworkError, match="has no network namespace of its own"):
         pair.call("adopt", worker="w0", pid=os.getpid())
     with guest() as process:

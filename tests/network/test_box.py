@@ -15,9 +15,9 @@ import pytest
 
 from testbed.errors import NetworkError
 from testbed.network import box as boxes
-from testbed.network import measure, namespaces
+from testbed.network import measure, namespaces, waiting
 from testbed.network.box import Box, DelayBox, HostBox
-from testbed.network.keeper import Keeper
+from testbed.network.daemon import Daemon
 from testbed.network.measure import End
 from testbed.network.messages import attach_pfifo
 
@@ -140,6 +140,22 @@ class Silent(Failing):
     script = "echo 'cannot open /dev/shm' >&2; exit 1"
 
 
+class Slow(Failing):
+    """Takes its time to boot, as on a busy machine: computes, then says a word now and then."""
+
+    script = (
+        "for i in {1..400000}; do :; done; for i in 1 2 3 4 5 6; do echo still here; sleep 0.3; done; "
+        """echo '@{"number": 0, "ready": "6.1"}'; sleep 60"""
+    )
+
+    def command(self) -> list[str]:
+        return ["bash", "-c", self.script]
+
+
+class Endless(Slow):
+    script = "while :; do :; done"
+
+
 class Forgetful(DelayBox):
     """Does what a busy guest's kernel does at times: reads nothing before one more byte has come."""
 
@@ -158,6 +174,44 @@ def test_a_guest_that_missed_a_request_is_woken() -> None:
         assert box.call("ports") == ""
 
     with_box(work, Forgetful)
+
+
+def test_a_guest_that_boots_slowly_is_waited_for_as_long_as_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boxes, "ANSWER_SECONDS", 1.0)
+    assert with_box(lambda box: box.wait_ready(), Slow) == "6.1"
+
+
+def test_a_guest_that_boots_for_ever_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boxes, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(waiting, "MOST_SECONDS", 1.5)
+
+    def work(box: Box) -> None:
+        with pytest.raises(NetworkError, match=r"did not answer within 0\.5 s"):
+            box.wait_ready()
+
+    with_box(work, Endless)
+
+
+def test_a_box_goes_before_others_from_its_first_moment_on() -> None:
+    """On a busy machine a guest would take minutes to boot, and be given up."""
+    plan = network("{topology: chain}", workers=2)
+
+    def run() -> None:
+        with folder() as directory:
+            daemon = Daemon(plan, directory, "host")  # not built yet
+            try:
+                said = daemon.settings["box_priority"]
+                policy, nice = (
+                    os.sched_getscheduler(daemon.box.process.pid),
+                    os.getpriority(os.PRIO_PROCESS, daemon.box.process.pid),
+                )
+                own = os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0)
+                expected = {"real-time": (os.SCHED_RR, nice), "nice -10": (os.SCHED_OTHER, -10), "ordinary": own}
+                assert (policy, nice) == expected[said]
+            finally:
+                daemon.close()
+
+    isolated(run)
 
 
 def test_a_guest_that_panics_is_not_waited_for() -> None:
@@ -204,22 +258,22 @@ def test_a_whole_network_in_this_kernel() -> None:
 
     def run() -> None:
         with folder() as directory:
-            keeper = Keeper(plan, directory, "host")
+            daemon = Daemon(plan, directory, "host")
             try:
-                keeper.build(attach_pfifo)
-                ends = {w.name: End(w.name, keeper.workers[w.name], w.address) for w in plan.workers}
+                daemon.build(attach_pfifo)
+                ends = {w.name: End(w.name, daemon.workers[w.name], w.address) for w in plan.workers}
                 pairs = [(ends[path.source], ends[path.target]) for path in plan.paths]
                 for _ in range(3):  # the kernel may take a moment to let packets through
                     times = measure.round_trips(pairs, 2, patience=0.5)
                 assert all(len(some) == 2 for some in times)
-                before = keeper.counters()["links"]
+                before = daemon.counters()["links"]
                 measure.round_trips([(ends["w0"], ends["w3"])], 3)
-                after = keeper.counters()["links"]
+                after = daemon.counters()["links"]
                 moved = {way: after[way][1] - before[way][1] for way in after if after[way] != before[way]}
                 there, back = ["w0>s0", "s0>s1", "s1>w2", "w2>w3"], ["w3>w2", "w2>s1", "s1>s0", "s0>w0"]
                 assert moved == dict.fromkeys(there + back, 3)
                 assert len(after) == 10
-                keeper.set_partition({"w0": ["w1"], "w1": ["w0"]})
+                daemon.set_partition({"w0": ["w1"], "w1": ["w0"]})
                 times = measure.round_trips(pairs, 1, patience=0.3)
                 cut = [(path.source, path.target) for path, some in zip(plan.paths, times, strict=True) if not some]
                 assert cut == [("w0", "w1")]
@@ -227,7 +281,7 @@ def test_a_whole_network_in_this_kernel() -> None:
                     f"{w.address} {w.name}" for w in plan.workers
                 ]
             finally:
-                keeper.close()
+                daemon.close()
 
     isolated(run)
 
@@ -237,6 +291,6 @@ def test_two_links_of_one_name_are_refused() -> None:
 
     def run() -> None:
         with folder() as directory, pytest.raises(NetworkError, match="two links would be called w0-s-t"):
-            Keeper(plan, directory, "host")
+            Daemon(plan, directory, "host")
 
     isolated(run)

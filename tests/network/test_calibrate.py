@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
-from testbed.network.calibrate import Probe, choose_probes, rounds
+from testbed.network.calibrate import choose_probes, in_scenario_time, rounds
 from testbed.network.measure import ECHO_WIRE
-from testbed.plan import NetworkPlan
+from testbed.network.probes import Counted, Probe, Way
+from testbed.plan.model import NetworkPlan
+from testbed.report.links import link_rows
+from testbed.results.surroundings import NETWORK, MeasuredNetwork
+from testbed.verdict import Verdict
 
 from .examples import network
 
@@ -145,3 +151,62 @@ def test_links_that_lose_nearly_all_need_not_answer() -> None:
     assert not silent("0%")
     assert not silent("20%")
     assert silent("99%")
+
+
+def test_what_is_asked_of_a_network_in_slow_motion_is_what_its_scenario_asks_for() -> None:
+    plan = TOPOLOGIES["regions"]
+    slow = replace(plan, slow_motion=5.0)
+    for asked, stretched in zip(choose_probes(plan), choose_probes(slow.stretched()), strict=True):
+        found = in_scenario_time(stretched, 5.0)
+        assert stretched.latency == pytest.approx(5 * asked.latency)
+        assert found.latency == pytest.approx(asked.latency)
+        assert (found.there.rate, found.back.rate) == (asked.there.rate, asked.back.rate)
+
+
+def test_measurements_become_scenario_time() -> None:
+    (probe,) = choose_probes(TOPOLOGIES["two"])
+    way = replace(probe.there, goodput=2e6, lost=0.1)
+    measured = replace(probe, rtt=0.4, spread=0.04, jitter=0.08, there=way)
+    found = in_scenario_time(measured, 4.0)
+    assert (found.rtt, found.spread, found.jitter) == (0.1, 0.01, 0.02)
+    assert (found.there.goodput, found.there.lost, found.back.goodput) == (8e6, 0.1, None)
+    assert in_scenario_time(measured, 1.0) == measured
+
+
+def test_what_is_asked_of_a_path_that_disturbs_packets() -> None:
+    plan = network(
+        "{topology: {links: [[w0, s], [s, w1]]}, links: [{between: [w0, s], corrupt: 10%, duplicate: 20%},"
+        " {from: s, to: w1, reorder: 5%}]}",
+    )
+    (probe,) = choose_probes(plan)
+    assert probe.there.whole == pytest.approx(0.9)
+    assert {name: one.asked for name, one in probe.there.shares.items()} == {
+        "lost": pytest.approx(0.8 * 0.1 + 0.2 * 0.1**2),
+        "repeated": pytest.approx(0.2 * 0.9**2),
+        "early": pytest.approx(0.05 * (1 - probe.there.loss)),
+    }
+    assert "early" not in probe.back.shares
+    assert probe.there.disturbed
+
+
+def test_each_count_is_judged_and_told() -> None:
+    way = Way(10**7, 0.01, lost=0.01, packets=1500, counted={"early": Counted(0.05, 0.2), "repeated": Counted(0.02)})
+    verdict = way.judge_shares("w0>w1")
+    assert (verdict.grade, verdict.reasons) == (
+        "invalid",
+        ("w0>w1: 20.00% of the packets early instead of 5.00%",),
+    )
+    probe = Probe("w0", "w1", ("w0-w1",), 0.01, 0.0, way, Way(10**7, 0.0))
+    headings, (row,) = link_rows([probe], 1500)
+    told = dict(zip(headings, row, strict=True))
+    assert (told["early there"], told["early back"]) == ("5.00% / 20.00%", "")
+    assert told["repeated there"] == "2.00% / –"
+
+
+def test_what_was_counted_is_stored_only_where_it_was_asked_for() -> None:
+    usual, counted = Way(10**7, 0.0), Way(10**7, 0.0, counted={"early": Counted(0.1, 0.2)}, whole=0.9)
+    probe = Probe("w0", "w1", ("w0-w1",), 0.01, 0.0, usual, counted, 0.01)
+    found = MeasuredNetwork(0, "", (probe,), Verdict("faithful"), 0)
+    (stored,) = found.stored()["probes"]
+    assert {"counted", "whole"} & stored["there"].keys() == set()
+    assert NETWORK.validate_json(json.dumps(found.stored(), default=list)) == found

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.network import events
-from testbed.network.events import Change, Timeline
+from testbed.plan import changes
+from testbed.plan.changes import Change, Timeline
 
 
 class Clock:
@@ -19,7 +19,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(events, "time", made)
+    monkeypatch.setattr(changes, "time", made)
     return made
 
 
@@ -69,3 +69,14 @@ def test_another_schedule_on_the_same_clock(clock: Clock) -> None:
     assert timeline.due() == [change(5, "w1-w2")]
     assert timeline.wait() == 2
     assert [what for _, _, what, _ in timeline.stop()] == ["w0-w1"]
+
+
+def test_in_slow_motion_times_are_the_scenarios(clock: Clock) -> None:
+    timeline = Timeline(slow_motion=8)
+    timeline.start([change(2), change(3)])
+    assert timeline.wait() == 16  # real seconds
+    clock.now += 15
+    assert timeline.due() == []
+    clock.now += 5
+    timeline.record(timeline.due())
+    assert timeline.stop() == [(2, 0.5, "w0-w1", "")]

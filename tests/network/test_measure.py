@@ -128,13 +128,22 @@ def test_data_that_arrives_damaged_is_noticed(monkeypatch: pytest.MonkeyPatch) -
 def test_a_train_through_a_free_cable_loses_nothing() -> None:
     train = between(lambda one, other: measure.udp_train(one, other, 20e6, 200, drain=0.3))
     assert (train.sent, train.received, train.loss) == (200, 200, 0.0)
-    assert 0 < train.rate <= 20e6 * 1.5
+    assert train.rate is None or 0 < train.rate <= 20e6 * 1.5  # None where this machine was too busy to send so fast
 
 
 def test_a_train_faster_than_can_be_paced_is_still_fetched_as_it_arrives() -> None:
     """Beyond the receive buffer; what is not fetched in time would look like the link's loss."""
     train = between(lambda one, other: measure.udp_train(one, other, 50e9, 4000, drain=0.3))
     assert train.loss < 0.5
+    assert train.rate is None  # and it is not the cable that was too slow
+
+
+def test_a_train_may_do_without_spinning() -> None:
+    def work(one: End, other: End) -> list[Train]:
+        return measure.udp_trains([measure.Order(one, other, 20e6, 200)], drain=0.3, spin=False)
+
+    (train,) = between(work)
+    assert train.received == 200
 
 
 def test_trains_side_by_side_are_told_apart() -> None:
@@ -160,13 +169,5 @@ def test_a_stream_s_bytes_are_interpolated_at_the_ends_of_the_window() -> None:
 
 
 def test_the_loss_of_a_train() -> None:
-    assert Train(100, 75, 1.0).loss == 0.25
-    assert Train(0, 0, 0.0).loss == 0.0
-
-
-def test_a_train_that_was_held_up_once_does_not_seem_slow() -> None:
-    times = [n / 1000 for n in range(200)] + [0.3 + n / 1000 for n in range(200, 300)]
-    assert measure.pace(times) == pytest.approx(1000)
-    assert measure.pace([n / 1000 for n in range(20)]) == pytest.approx(1000)
-    assert measure.pace([1.0, 1.5]) == 2
-    assert measure.pace([1.0]) == measure.pace([]) == measure.pace([2.0, 2.0]) == 0
+    assert Train(100, tuple(range(75)), 1.0).loss == 0.25
+    assert Train(0, (), 0.0).loss == 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -9,10 +10,11 @@ from typing import Any
 import pytest
 from pyroute2.netlink.rtnl.marshal import MarshalRtnl
 
+from testbed.link import distributions
+from testbed.link.shape import Shape
 from testbed.network import messages
 from testbed.network.agent import FIRST_NAMESPACE_FD, FIRST_PORT_INDEX
 from testbed.network.messages import Message
-from testbed.network.shape import Shape
 
 from .examples import network
 
@@ -145,7 +147,7 @@ def test_interface_names_and_addresses_are_distinct_and_short_in_a_large_network
 def test_a_change_tells_every_number_of_both_ends_again() -> None:
     """The kernel keeps what is left out of a change."""
     link = replace(CHAIN.links[0], ab=Shape(), ba=Shape(latency=0.1, rate=10**6, up=False))
-    found = of_kind(messages.change_messages(CHAIN, link, NETEM), "RTM_NEWQDISC")
+    found = of_kind(messages.change_messages(CHAIN, CHAIN.links[0], link, NETEM), "RTM_NEWQDISC")
     (a_router, a), (b_router, b) = found
     assert (a_router, b_router) == (0, 1)
     assert netem_of(a) == close(delay=0, jitter=0, loss=0, limit=100_000, rate=0)
@@ -154,10 +156,41 @@ def test_a_change_tells_every_number_of_both_ends_again() -> None:
     assert not a["header"]["flags"] & create  # a new qdisc would drop what is queued
 
 
+def test_shares_are_told_even_where_they_are_nothing() -> None:
+    """pyroute2's own encoder leaves corruption out where it is 0, and the kernel would keep what it had."""
+    before = replace(CHAIN.links[0], ab=Shape(latency=0.1, corrupt=0.01, duplicate=0.02, reorder=0.03))
+    told, cleared = (
+        of_kind(messages.change_messages(CHAIN, CHAIN.links[0], link, NETEM), "RTM_NEWQDISC")[0][1].get_attr(
+            "TCA_OPTIONS"
+        )
+        for link in (before, replace(before, ab=Shape()))
+    )
+    assert told.get_attr("TCA_NETEM_CORRUPT")["prob_corrupt"] / EVERYTHING == pytest.approx(0.01)
+    assert told.get_attr("TCA_NETEM_REORDER")["prob_reorder"] / EVERYTHING == pytest.approx(0.03)
+    assert (told["duplicate"] / EVERYTHING, told["gap"]) == (pytest.approx(0.02), 1)
+    assert cleared.get_attr("TCA_NETEM_CORRUPT")["prob_corrupt"] == 0
+    assert (cleared["duplicate"], cleared["gap"]) == (0, 0)  # without a gap nothing is reordered
+
+
+def test_a_table_of_delays_is_sent_where_there_is_a_shape_and_where_one_ends() -> None:
+    def table(before: str, after: str) -> bytes | None:
+        old, new = (replace(CHAIN.links[0], ab=Shape(jitter=0.01, jitter_shape=one)) for one in (before, after))
+        found = of_kind(messages.change_messages(CHAIN, old, new, NETEM), "RTM_NEWQDISC")[0][1]
+        sent: bytes | None = found.get_attr("TCA_OPTIONS").get_attr("TCA_NETEM_DELAY_DIST")
+        return sent
+
+    def entries(name: str) -> bytes:
+        return array("h", distributions.table(name)).tobytes()
+
+    assert table("uniform", "uniform") is None
+    assert table("uniform", "pareto") == table("pareto", "pareto") == entries("pareto")
+    assert table("pareto", "uniform") == entries("uniform")
+
+
 def test_the_overhead_of_the_box_is_taken_off_when_a_link_is_made_and_when_it_changes() -> None:
     attach = messages.netem_on(0.001)
     made = of_kind(messages.link_messages(CHAIN, attach), "RTM_NEWQDISC")
-    changed = of_kind(messages.change_messages(CHAIN, CHAIN.links[0], attach), "RTM_NEWQDISC")
+    changed = of_kind(messages.change_messages(CHAIN, CHAIN.links[0], CHAIN.links[0], attach), "RTM_NEWQDISC")
     assert netem_of(made[0][1])["delay"] == netem_of(changed[0][1])["delay"] == pytest.approx(0.004)
 
 
@@ -192,6 +225,16 @@ def test_a_workers_cable_and_side() -> None:
     assert (address["index"], address.get_attr("IFA_LOCAL"), address["prefixlen"]) == (2, worker.address, 30)
     ((_, route),) = of_kind(side, "RTM_NEWROUTE")
     assert (route.get_attr("RTA_GATEWAY"), route["dst_len"]) == (worker.gateway, 0)
+
+
+def test_in_slow_motion_tcp_waits_longer_before_it_sends_again() -> None:
+    worker = CHAIN.workers[1]
+    ((_, route),) = of_kind(messages.worker_side(worker), "RTM_NEWROUTE")
+    assert route.get_attr("RTA_METRICS") is None
+    ((_, route),) = of_kind(messages.worker_side(worker, 2.5), "RTM_NEWROUTE")
+    metrics = route.get_attr("RTA_METRICS")
+    assert metrics.get_attr("RTAX_RTO_MIN") == 500  # milliseconds
+    assert metrics.get_attr("RTAX_LOCK") == 1 << messages.RTAX_RTO_MIN  # else TCP takes no notice
 
 
 def test_a_partition_is_black_holes_for_what_a_worker_itself_sends() -> None:

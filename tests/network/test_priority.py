@@ -49,3 +49,27 @@ def test_a_process_that_is_gone_is_no_error() -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
     assert priority.raise_above_workers([gone.pid]) == "ordinary"
+
+
+def policy_after(box: str) -> tuple[bool, int, int]:
+    """In a child, which is of this class for good."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        may_spin = priority.go_first(box)
+        os.write(writer, bytes([may_spin, os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0) + 20]))
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as stream:
+        may_spin, scheduler, nice = stream.read()
+    return bool(may_spin), scheduler, nice - 20
+
+
+def test_who_measures_this_kernel_s_links_does_not_go_before_them() -> None:
+    """Their packets travel in an ordinary thread of the kernel's, which must not wait for whoever measures."""
+    assert policy_after("host") == (False, os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0))
+
+
+def test_who_measures_a_guest_s_links_may_spin() -> None:
+    assert policy_after("uml")[0]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -146,3 +148,25 @@ def test_trying_leaves_nothing_behind() -> None:
     before = own()
     probe.try_in_child(probe._try_netem)
     assert own() == before
+
+
+@pytest.mark.netem
+@pytest.mark.beside
+@pytest.mark.parametrize("command", ["up", "net up"])
+@pytest.mark.parametrize("kind", ["missing", "a file", "read-only"])
+def test_a_guest_without_a_place_for_its_memory(tmp_path: Path, command: str, kind: str) -> None:
+    """Its kernel ends with a word or none; this says what to do, and nothing is left."""
+    place = tmp_path / "place"
+    if kind == "a file":
+        place.touch()
+    if kind == "read-only":
+        place = Path("/proc/self")  # where not even root can make a file
+    (tmp_path / "s.yaml").write_text("workers: 2\nmethods: [dpsgd]\n")
+    before = sorted(tmp_path.iterdir())
+    environment = {**os.environ, "TMPDIR": str(place), "TESTBED_STATE": str(tmp_path / "state")}
+    words = [sys.executable, "-m", "testbed.cli", *command.split(), "s.yaml", "--box", "uml"]
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 3, done.stderr
+    assert f"the guest keeps its memory in the directory that TMPDIR names, and cannot: {place}: " in done.stderr
+    assert "→ unset TMPDIR, or let it name a directory" in done.stderr
+    assert [path for path in sorted(tmp_path.rglob("*")) if path.name != "state"] == before

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from testbed.errors import NetworkError, ScenarioError
+from testbed.link.shape import Shape
 from testbed.network import setting
-from testbed.network.shape import Shape
-from testbed.plan import LinkPlan
+from testbed.plan.model import LinkPlan
 
 
 def link(index: int, a: str, b: str) -> LinkPlan:
@@ -27,7 +27,9 @@ LINKS = [link(0, "w0", "w1"), link(1, "w1", "w2"), link(2, "w2", "site-a"), link
         (["rate=5mbit", "latency=20ms", "loss=1%"], {"rate": 5_000_000, "latency": 0.02, "loss": 0.01}),
         (["rate=1.4gbit"], {"rate": 1_400_000_000}),
         (["rate=unlimited"], {"rate": None}),
-        (["jitter=0", "buffer=50ms"], {"jitter": 0.0, "buffer": 0.05}),
+        (["jitter=0", "buffer=50ms"], {"jitter": 0.0, "jitter_shape": "uniform", "buffer": 0.05, "limit": None}),
+        (["corrupt=1%", "reorder=2%"], {"corrupt": 0.01, "reorder": 0.02}),
+        (["jitter=2ms:pareto"], {"jitter": 0.002, "jitter_shape": "pareto"}),
         (["down"], {"up": False}),
         (["up", "latency=1s"], {"up": True, "latency": 1.0}),
     ],
@@ -50,6 +52,8 @@ def test_words_become_numbers_of_a_shape(words: list[str], numbers: dict[str, An
         (["latency=300s"], "at most 274s"),
         (["loss=100%"], "lets nothing pass"),
         (["loss=-1%"], "not a share"),
+        (["corrupt=100%"], "less than 100%"),
+        (["jitter=2ms:paretto"], "did you mean 'pareto'"),
         (["rate=1mbit", "rate=2mbit"], "said twice"),
         (["up", "down"], "said twice"),
         (["up=1"], "not a setting"),
@@ -89,7 +93,7 @@ def test_an_unknown_link_names_what_was_probably_meant() -> None:
         setting.find(LINKS, "x")
 
 
-class Keeper:
+class Daemon:
     """Stands in for a handle: remembers what it was told."""
 
     def __init__(self) -> None:
@@ -111,7 +115,7 @@ class Keeper:
 def test_only_the_directions_that_are_meant_change(
     text: str, ab: dict[str, Any], ba: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    handle: Any = Keeper()
+    handle: Any = Daemon()
     monkeypatch.setattr(setting, "current", lambda handle: handle.plan)
     changed = setting.apply(handle, text, {"rate": 1000})
     assert handle.told == [("w0-w1", ab, ba)]

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from testbed.commands.down import end
 from testbed.errors import NetworkError
-from testbed.network import state, up
+from testbed.network import state
 from testbed.network.state import State
 
 
@@ -36,8 +37,8 @@ def open_base(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture
-def keeper() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that could be a keeper: it lives until it is told to stop."""
+def daemon() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that could be a daemon: it lives until it is told to stop."""
     process = subprocess.Popen(["sleep", "600"])
     yield process
     process.kill()
@@ -61,31 +62,31 @@ def ended_process() -> int:
     return process.pid
 
 
-def test_what_is_written_is_found(keeper: subprocess.Popen[bytes]) -> None:
-    made = network("net", keeper.pid)
+def test_what_is_written_is_found(daemon: subprocess.Popen[bytes]) -> None:
+    made = network("net", daemon.pid)
     assert state.find("net") == made
     assert made.alive()
     assert state.running() == [made]
     assert state.pick(None) == state.pick("net") == made
 
 
-def test_a_process_that_is_gone_or_a_zombie_is_not_alive(keeper: subprocess.Popen[bytes]) -> None:
-    made = network("net", keeper.pid)
-    keeper.kill()
-    os.waitid(os.P_PID, keeper.pid, os.WEXITED | os.WNOWAIT)  # now a zombie
+def test_a_process_that_is_gone_or_a_zombie_is_not_alive(daemon: subprocess.Popen[bytes]) -> None:
+    made = network("net", daemon.pid)
+    daemon.kill()
+    os.waitid(os.P_PID, daemon.pid, os.WEXITED | os.WNOWAIT)  # now a zombie
     assert not made.alive()
-    keeper.wait()
+    daemon.wait()
     assert not made.alive()
     assert state.running() == []
 
 
-def test_another_process_with_the_same_number_is_not_the_keeper(keeper: subprocess.Popen[bytes]) -> None:
-    mine = state.start_time(keeper.pid)
+def test_another_process_with_the_same_number_is_not_the_keeper(daemon: subprocess.Popen[bytes]) -> None:
+    mine = state.start_time(daemon.pid)
     assert mine
-    made = network("net", keeper.pid, started=mine - 1)
+    made = network("net", daemon.pid, started=mine - 1)
     assert not made.alive()
     state.end(made.directory, made)
-    assert keeper.poll() is None  # never touched
+    assert daemon.poll() is None  # never touched
     assert not made.directory.exists()
 
 
@@ -100,10 +101,10 @@ def test_a_process_whose_name_has_spaces_and_brackets_has_a_start_time(tmp_path:
         process.wait()
 
 
-def test_ending_a_network_ends_its_keeper_and_removes_its_directory(keeper: subprocess.Popen[bytes]) -> None:
-    made = network("net", keeper.pid)
+def test_ending_a_network_ends_its_keeper_and_removes_its_directory(daemon: subprocess.Popen[bytes]) -> None:
+    made = network("net", daemon.pid)
     state.end(made.directory, made)
-    assert keeper.wait() == -signal.SIGTERM
+    assert daemon.wait() == -signal.SIGTERM
     assert not made.directory.exists()
 
 
@@ -129,7 +130,7 @@ def test_ending_what_has_ended_is_no_error() -> None:
 
 def test_a_name_is_free_once_its_network_is_gone() -> None:
     made = network("net", ended_process())
-    (made.directory / "keeper.log").write_text("old")
+    (made.directory / "daemon.log").write_text("old")
     directory = state.claim("net")
     assert directory == made.directory
     assert [path.name for path in directory.iterdir()] == ["state.json"]
@@ -140,8 +141,8 @@ def test_others_may_not_look(base: Path) -> None:
     assert base.stat().st_mode & 0o777 == 0o700
 
 
-def test_the_name_of_a_network_that_is_up_is_refused(keeper: subprocess.Popen[bytes]) -> None:
-    made = network("net", keeper.pid)
+def test_the_name_of_a_network_that_is_up_is_refused(daemon: subprocess.Popen[bytes]) -> None:
+    made = network("net", daemon.pid)
     with pytest.raises(NetworkError, match="net is already up") as caught:
         state.claim("net")
     assert "testbed down net" in str(caught.value.hint)
@@ -182,25 +183,25 @@ def test_of_several_claims_at_once_one_wins() -> None:
     assert sorted(answers) == sorted(b"100000")
 
 
-def test_taking_down_what_is_being_built_waits_for_its_keeper(keeper: subprocess.Popen[bytes]) -> None:
+def test_taking_down_what_is_being_built_waits_for_its_keeper(daemon: subprocess.Popen[bytes]) -> None:
     """And does not end whoever is building."""
     directory = state.claim("net")
     claimed = state.find("net")
     assert claimed
-    assert claimed.keeper == os.getpid()
+    assert claimed.daemon == os.getpid()
     child = os.fork()
     if child == 0:
-        replace(claimed, keeper=keeper.pid, started=state.start_time(keeper.pid) or 0, box="uml").save()
+        replace(claimed, daemon=daemon.pid, started=state.start_time(daemon.pid) or 0, box="uml").save()
         os._exit(0)
     state.end(directory, claimed)
     os.waitpid(child, 0)
-    assert keeper.wait() == -signal.SIGTERM
+    assert daemon.wait() == -signal.SIGTERM
     assert not directory.exists()
 
 
-def test_a_directory_that_somebody_claimed_meanwhile_stays(keeper: subprocess.Popen[bytes]) -> None:
+def test_a_directory_that_somebody_claimed_meanwhile_stays(daemon: subprocess.Popen[bytes]) -> None:
     old = network("net", ended_process())
-    new = network("net", keeper.pid)
+    new = network("net", daemon.pid)
     state.release(old.directory)
     assert state.find("net") == new
 
@@ -213,12 +214,12 @@ def test_a_name_is_never_a_path(name: str, base: Path) -> None:
     with pytest.raises(NetworkError, match="cannot be the name of a network"):
         state.claim(name)
     with pytest.raises(NetworkError, match="cannot be the name of a network"):
-        up.down(name, everything=False)
+        end(name, everything=False)
     assert outside.is_dir()
     assert base.is_dir()
 
 
-def test_only_directories_of_networks_are_ours(base: Path, keeper: subprocess.Popen[bytes]) -> None:
+def test_only_directories_of_networks_are_ours(base: Path, daemon: subprocess.Popen[bytes]) -> None:
     """TESTBED_STATE may be a directory with other things in it."""
     other = base / "photos"
     other.mkdir(parents=True)
@@ -226,12 +227,12 @@ def test_only_directories_of_networks_are_ours(base: Path, keeper: subprocess.Po
     (base / "empty").mkdir()
     (base / "file").write_text("")
     network("gone", ended_process())
-    network("net", keeper.pid)
+    network("net", daemon.pid)
     assert [path.name for path, _ in state.everything()] == ["gone", "net"]
-    up.down(None, everything=True)
+    end(None, everything=True)
     assert sorted(path.name for path in base.iterdir()) == ["empty", "file", "photos"]
     with pytest.raises(NetworkError, match="there is no network named photos"):
-        up.down("photos", everything=False)
+        end("photos", everything=False)
     with pytest.raises(NetworkError, match="File exists"):
         state.claim("photos")
     assert (other / "cat.jpg").exists()
@@ -243,7 +244,7 @@ def test_what_cannot_be_read_can_be_removed(base: Path) -> None:
         (base / name / "state.json").write_text(text)
         assert state.find(name) is None
     assert state.running() == []
-    up.down(None, everything=True)
+    end(None, everything=True)
     assert list(base.iterdir()) == []
 
 
@@ -251,12 +252,12 @@ def test_a_network_that_ended_badly_says_where_to_look() -> None:
     made = network("net", ended_process())
     with pytest.raises(NetworkError, match="no network named net is up") as caught:
         state.pick("net")
-    assert f"{made.directory}/keeper.log" in str(caught.value.hint)
+    assert f"{made.directory}/daemon.log" in str(caught.value.hint)
 
 
-def test_several_networks_need_a_name(keeper: subprocess.Popen[bytes]) -> None:
-    network("one", keeper.pid)
-    network("two", keeper.pid)
+def test_several_networks_need_a_name(daemon: subprocess.Popen[bytes]) -> None:
+    network("one", daemon.pid)
+    network("two", daemon.pid)
     with pytest.raises(NetworkError, match=r"several networks are up \(one, two\)"):
         state.pick(None)
     assert state.pick("two").name == "two"
@@ -310,9 +311,9 @@ def test_a_directory_that_cannot_be_written_is_explained(open_base: Path) -> Non
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
-def test_a_network_of_another_user_is_not_taken_down(open_base: Path, keeper: subprocess.Popen[bytes]) -> None:
+def test_a_network_of_another_user_is_not_taken_down(open_base: Path, daemon: subprocess.Popen[bytes]) -> None:
     """One that cannot be ended does not keep the others from ending."""
-    network("aaa", keeper.pid)  # root's
+    network("aaa", daemon.pid)  # root's
     network("zzz", ended_process())
     for path in [open_base, *open_base.rglob("*")]:
         os.chown(path, 65534, 65534)
@@ -321,13 +322,13 @@ def test_a_network_of_another_user_is_not_taken_down(open_base: Path, keeper: su
         code = 1
         try:
             os.setresuid(65534, 65534, 65534)
-            up.down(None, everything=True)
+            end(None, everything=True)
         except NetworkError as error:
             code = 0 if "aaa belongs to another user" in str(error) else 2
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert keeper.poll() is None
+    assert daemon.poll() is None
     assert [path.name for path in open_base.iterdir()] == ["aaa"]
 
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 import pytest
 
 from testbed.network import namespaces
-from testbed.network.handle import Handle, start
+from testbed.network.client import Client, start
 
 from .examples import ends, network
 
@@ -25,7 +25,7 @@ PORT = 7777
 PATIENCE = 20.0
 
 
-def ping_all(handle: Handle) -> tuple[set[tuple[str, str]], int]:
+def ping_all(handle: Client) -> tuple[set[tuple[str, str]], int]:
     """Every ordered pair once, in 63 rounds in which everybody asks one other; the pairs that were answered.
 
     One socket per worker asks and answers, so that 4032 pings need 64 sockets.

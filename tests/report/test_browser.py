@@ -10,7 +10,7 @@ import pytest
 
 from report.browser import Browser, chromium
 from testbed.report.write import write
-from testbed.results.rundir import RunDirectory
+from testbed.results.directory import RunDirectory
 
 pytestmark = pytest.mark.slow
 RECORDED = Path(__file__).parent.parent / "recorded"
@@ -75,7 +75,7 @@ def test_figures_take_the_colours_of_the_page(browser: Browser, reports: dict[st
 def test_a_click_on_a_heading_sorts_and_another_turns_it_round(browser: Browser, reports: dict[str, Path]):
     browser.open(reports["sweep"])
     heading = "#comparison-table th:nth-child(3) button"
-    assert "time to" in browser.value(f"document.querySelector('{heading}').textContent")
+    assert "s to " in browser.value(f"document.querySelector('{heading}').textContent")
     times = f"{ROWS}.map(r => r.cells[2].dataset.value)"
     before = browser.value(times)
     browser.click(heading)

@@ -14,8 +14,8 @@ import testbed
 from testbed.cli import cli
 from testbed.report import export
 from testbed.report.export import COLUMNS, export_csv
-from testbed.results.opened import Run
-from testbed.results.rundir import RunDirectory
+from testbed.results.directory import RunDirectory
+from testbed.results.run import Run
 
 RECORDED = Path(__file__).parents[1] / "recorded"
 

@@ -14,7 +14,7 @@ from recorded_runs import change
 
 from testbed.report import page
 from testbed.report.figures import Drawn
-from testbed.results.opened import Run, open_run
+from testbed.results.run import Run, open_run
 
 RECORDED = Path(__file__).parent.parent / "recorded"
 EVIL = "<script>alert(1)</script>"

@@ -14,10 +14,10 @@ from click.testing import CliRunner
 import testbed
 from testbed.bench.large_run import make
 from testbed.cli import cli
+from testbed.commands.trace import chosen, traced
 from testbed.errors import ScenarioError
 from testbed.report.perfetto import Selection, Spans, arrows, write
-from testbed.report.tracing import chosen, traced
-from testbed.results.opened import Run
+from testbed.results.run import Run
 from testbed.worker.trace import CODES, KINDS, Trace
 
 from .trace_events import check, of, read

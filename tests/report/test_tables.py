@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from results.made import cell_result, compare
 from results.test_comparison import diverged, failed, reached, result
 
 from testbed.report import tables
-from testbed.results.comparison import compare
 
 
 def columns(table: tables.Table) -> list[str]:
@@ -19,10 +19,10 @@ def cell(table: tables.Table, row: int, name: str) -> tables.Cell:
 
 def test_only_columns_that_say_something():
     assert columns(tables.comparison(compare([result(final={})]))) == [
-        "method", "× all-reduce", "step, ms", "floor, ms", "kB per step", "verdict",
+        "method", "× all-reduce", "ms per step", "floor, ms", "kB per step", "verdict",
     ]  # fmt: skip
     full = tables.comparison(compare([result(setting=name, target=reached(1.0)) for name in "aab"]))
-    assert columns(full)[:3] == ["setting", "method", "time to 90 %"]
+    assert columns(full)[:3] == ["setting", "method", "s to 90 %"]
     assert "runs" in columns(full)
 
 
@@ -39,10 +39,10 @@ def test_spreads_misses_and_what_is_left_out_are_told():
             ]
         )
     )
-    assert cell(table, 0, "time to 90 %") == tables.Cell("1.50 s", 1.5, "±0.50", "compared")
+    assert cell(table, 0, "s to 90 %") == tables.Cell("1.50", 1.5, "±0.50", "compared")
     assert cell(table, 0, "runs") == tables.Cell("2", 2.0, "1 invalid")
-    assert cell(table, 1, "time to 90 %") == tables.Cell("not reached", None, "1 of 2 did", "missed")
-    assert cell(table, 2, "time to 90 %") == tables.Cell("–")
+    assert cell(table, 1, "s to 90 %") == tables.Cell("not reached", None, "1 of 2 did", "missed")
+    assert cell(table, 2, "s to 90 %") == tables.Cell("–")
     assert cell(table, 2, "verdict").text == "failed"
     assert [row.doubtful for row in table.rows] == [True, False, True]
 
@@ -50,12 +50,12 @@ def test_spreads_misses_and_what_is_left_out_are_told():
 def test_a_training_that_diverged_has_the_step_instead_of_a_time_and_no_verdict():
     ran = [result("allreduce", target=reached(1.0)), diverged("ecd"), result(target=reached(2.0)), diverged()]
     table = tables.comparison(compare(ran))
-    assert cell(table, 1, "time to 90 %") == tables.Cell("diverged at step 86", None, kind="missed")
-    assert (cell(table, 1, "step, ms").text, cell(table, 1, "verdict")) == ("–", tables.Cell("–"))
+    assert cell(table, 1, "s to 90 %") == tables.Cell("diverged at step 86", None, kind="missed")
+    assert (cell(table, 1, "ms per step").text, cell(table, 1, "verdict")) == ("–", tables.Cell("–"))
     assert cell(table, 1, "runs") == tables.Cell("0", 0.0, "1 diverged")
-    assert cell(table, 2, "time to 90 %") == tables.Cell("not reached", None, "1 of 2 did", "missed")
+    assert cell(table, 2, "s to 90 %") == tables.Cell("not reached", None, "1 of 2 did", "missed")
     table = tables.comparison(compare([result("allreduce"), diverged("ecd")]))
-    assert cell(table, 1, "step, ms").text == "diverged at step 86"
+    assert cell(table, 1, "ms per step").text == "diverged at step 86"
 
 
 def test_bars_are_shares_of_the_longest_step_at_the_same_setting():
@@ -72,11 +72,11 @@ def test_bars_are_shares_of_the_longest_step_at_the_same_setting():
 
 def test_reasons_that_differ_only_in_numbers_are_told_once():
     def busy(method: str, share: int):
-        return result(method, verdict={"grade": "suspect", "reasons": [f"only {share}% idle"]})
+        return cell_result(result(method, verdict={"grade": "suspect", "reasons": [f"only {share}% idle"]}))
 
-    (found,) = tables.verdicts([busy("dpsgd", 3), busy("choco", 4), busy("choco", 4), failed()])
+    (found,) = tables.verdicts([busy("dpsgd", 3), busy("choco", 4), busy("choco", 4), cell_result(failed())])
     assert (found.reason, found.alike, found.cells) == ("only 3% idle", 1, ("dpsgd", "choco"))
-    graver = result("dcd", verdict={"grade": "invalid", "reasons": ["no packet came back"]})
+    graver = cell_result(result("dcd", verdict={"grade": "invalid", "reasons": ["no packet came back"]}))
     assert [one.grade for one in tables.verdicts([busy("dpsgd", 3), graver])] == ["invalid", "suspect"]
 
 
@@ -86,7 +86,7 @@ def test_what_happened_is_in_the_order_of_time():
         {"subject": "w0-w1", "what": "rate=1mbit", "at": 1.0, "due": 1.0},
         {"subject": "w2", "what": "killed", "at": 3.0, "due": 3.0, "problem": "it had ended"},
     ]
-    found = tables.happenings([result(events=events, lost=[lost], repeat=1)])
+    found = tables.happenings([cell_result(result(events=events, lost=[lost], repeat=1))])
     assert [(one.at, one.text) for one in found] == [
         (1.0, "w0-w1 rate=1mbit"),
         (2.0, "w3 was lost"),
@@ -99,11 +99,11 @@ def test_what_happened_is_in_the_order_of_time():
 def test_who_rejoined_is_told_once():
     rejoined = {"text": "w3 rejoined in step 9, 1.2 s after it was lost", "at": 2.0}
     events = [{"subject": "w3", "what": what, "at": 1.5, "due": 1.5} for what in ("restarted", "rejoined in step 9")]
-    found = tables.happenings([result(events=events, rejoined=[rejoined])])
+    found = tables.happenings([cell_result(result(events=events, rejoined=[rejoined]))])
     assert [one.text for one in found] == ["w3 restarted", "w3 rejoined in step 9, 1.2 s after it was lost"]
 
 
 def test_warnings_name_whom_they_concern_and_leave_losses_to_others():
     lost = {"text": "w3 was lost", "at": 2.0}
     results = [result(name, warnings=["w3 was lost", "lr is high"], lost=[lost]) for name in ("dpsgd", "allreduce")]
-    assert tables.warnings(results) == [("lr is high", ("dpsgd", "all-reduce"))]
+    assert tables.warnings(map(cell_result, results)) == [("lr is high", ("dpsgd", "all-reduce"))]

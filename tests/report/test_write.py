@@ -10,13 +10,13 @@ import pytest
 from click.testing import CliRunner
 from results.made import make_run
 
+from testbed.answer.inputs import show_answer
 from testbed.cli import cli
+from testbed.commands.up import _report
 from testbed.errors import StorageError
 from testbed.report import figures
-from testbed.report.setup import show_answer
 from testbed.report.write import write
-from testbed.results.rundir import RunDirectory
-from testbed.running import _report
+from testbed.results.directory import RunDirectory
 
 RECORDED = Path(__file__).parent.parent / "recorded"
 
@@ -54,14 +54,14 @@ def test_what_goes_wrong_in_drawing_is_told_and_costs_nothing_else(tmp_path, mon
 
 
 def test_a_figure_that_fails_is_left_out_and_told(tmp_path, monkeypatch):
-    from analysis import catalogue, network_map
+    from testbed.analysis import catalogue, network_map
 
     def fails(*_: object, **__: object) -> None:
         raise ZeroDivisionError("no room")
 
     monkeypatch.setattr(network_map, "draw", fails)
     monkeypatch.setattr(catalogue, "FIGURES", ("network_map", "emulation", "scaling"))
-    from testbed.results.opened import open_run
+    from testbed.results.run import open_run
 
     said: list[str] = []
     run = open_run(shutil.copytree(RECORDED / "faults", tmp_path / "run"))
@@ -74,7 +74,7 @@ def test_a_figure_that_fails_is_left_out_and_told(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("refusal", "helps"), [(errno.EROFS, "make it writable"), (errno.ENOSPC, "make room")])
 def test_a_place_that_cannot_be_written_to_is_told_once(tmp_path, monkeypatch, refusal, helps):
-    from analysis import style
+    from testbed.analysis import style
 
     def fails(*_: object) -> None:
         raise OSError(refusal, "it says no")

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from testbed.network.calibrate import Calibration, Probe, Way
-from testbed.results.rundir import RunDirectory, environment
-from testbed.results.verdict import Verdict
+from testbed.network.calibrate import Calibration
+from testbed.network.probes import Probe, Way
+from testbed.results import comparison
+from testbed.results.cell import CellResult, PlannedCell
+from testbed.results.directory import RunDirectory, environment
+from testbed.verdict import Verdict
 
+PLANNED = {one.name for one in fields(PlannedCell)}
 CELLS = ("v0-allreduce-r0", "v0-dpsgd-r0", "v0-choco-r0")
+
+
+def cell_result(found: Mapping[str, Any]) -> CellResult:
+    """What is said of a cell and of its result in one mapping."""
+    cell = {"id": "some", "method": "dpsgd", **{key: value for key, value in found.items() if key in PLANNED}}
+    return CellResult.of(PlannedCell(**cell), {key: value for key, value in found.items() if key not in PLANNED})
+
+
+def compare(results: Sequence[Mapping[str, Any]], **options: Any) -> list[comparison.Line]:
+    """Of results as such mappings."""
+    return comparison.compare([cell_result(found) for found in results], **options)
 
 
 def done(**values: Any) -> dict[str, Any]:

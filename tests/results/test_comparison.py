@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
-from testbed.results.comparison import compare, method_label
+from testbed.results import cell
+from testbed.results.cell import PlannedCell
+
+from .made import compare
 
 
 def result(method: str = "dpsgd", *, setting: str = "", grade: str = "faithful", **values: Any) -> dict[str, Any]:
@@ -45,6 +48,10 @@ def diverged(method: str = "dpsgd", step: int = 86, **values: Any) -> dict[str, 
     emulation = {"grade": "suspect", "reasons": ["the processors were only 3% idle"]}
     found = {**failed(method, error), "hint": "warm up", "verdict": emulation}
     return {**found, "diverged": {"worker": "w1", "step": step}, **values}
+
+
+def method_label(described: dict[str, Any]) -> str:
+    return cell.method_label(PlannedCell("some", **described))
 
 
 def test_labels_are_short_but_tell_options_apart():

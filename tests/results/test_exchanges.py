@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from testbed.results.exchanges import exchange_seconds, messages
+from testbed.results import exchanges
+from testbed.results.exchanges import messages
 from testbed.worker.result import JobResult
 from testbed.worker.trace import CODES, Trace
 
@@ -28,7 +29,8 @@ def result(rank: int, *rows: tuple[str, int, int, float, float], steps: int = 1)
 
 
 def exchange(*results: JobResult, rounds: float = 1, among: Any = None, pipelined: bool = False) -> float | None:
-    return exchange_seconds(results, rounds, among, pipelined=pipelined)
+    found = exchanges.exchange(results, rounds, among, pipelined=pipelined)
+    return None if found is None else found.seconds
 
 
 def test_a_message_takes_from_its_sender_s_hand_to_its_arrival():
@@ -61,8 +63,8 @@ def test_rounds_of_a_ring_overlap():
 def test_an_all_reduce_is_its_wait_and_not_all_methods_reduce_in_every_step():
     waits = [[("wait", 0, -1, 0, 4 + rank), ("wait", 2, -1, 9, 12 + rank)] for rank in (0, 1)]
     often, rarely = ([result(rank, *waits[rank], steps=steps) for rank in (0, 1)] for steps in (2, 8))
-    assert exchange(*often, rounds=0) == pytest.approx(0.004)  # 4.5 and 3.5 ms
-    assert exchange(*rarely, rounds=0) == pytest.approx(0.001), "per step, as its floor is"
+    assert exchange(*often, rounds=0) == pytest.approx(0.0045)  # 5 and 4 ms, as the slower worker waited
+    assert exchange(*rarely, rounds=0) == pytest.approx(0.0045 / 4), "per step, as its floor is"
 
 
 def test_steps_that_exchange_nothing_count():
@@ -76,8 +78,22 @@ def test_the_messages_that_set_the_pace_count():
     near, far = result(0, ("receive", 0, 2, 0, 2)), result(1, ("receive", 0, 2, 0, 40))
     both = result(2, ("send", 0, 0, 0, 1), ("send", 0, 1, 0, 1))
     among = pd.DataFrame([(0, 2, 1)], columns=["step", "source", "target"])
-    assert exchange(near, far, both) == pytest.approx(0.021)
+    assert exchange(near, far, both) == pytest.approx(0.040)
     assert exchange(near, far, both, among=among) == pytest.approx(0.040)
+    elsewhere = pd.DataFrame([(0, 2, 0)], columns=["step", "source", "target"])
+    assert exchange(near, far, both, among=elsewhere) == pytest.approx(0.002)
+
+
+def test_a_step_waits_for_its_slowest_worker_and_the_median_step_counts():
+    """Of nine steps one has a mishap; the spread says that there is one."""
+    ends = [(10, 12 + step) if step else (10, 400) for step in range(9)]
+    receivers = [result(0, *(("receive", step, 2, 0, near) for step, (near, _) in enumerate(ends)), steps=9)]
+    receivers += [result(1, *(("receive", step, 2, 0, far) for step, (_, far) in enumerate(ends)), steps=9)]
+    sender = result(2, *(("send", step, peer, 0, 1) for step in range(9) for peer in (0, 1)), steps=9)
+    found = exchanges.exchange([*receivers, sender], 1)
+    assert found is not None
+    assert found.seconds == pytest.approx(0.017)
+    assert found.spread == pytest.approx((0.2 * 0.400 + 0.8 * 0.020 - (0.8 * 0.014 + 0.2 * 0.013)) / 2, rel=0.05)
 
 
 def test_what_traces_do_not_show_is_not_known():

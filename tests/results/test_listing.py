@@ -1,13 +1,14 @@
 """`testbed runs`, `show` and `logs` on a run that is not finished."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
+from testbed.commands import show
 from testbed.errors import ScenarioError
-from testbed.results import listing, logs, show
-from testbed.results.rundir import RunDirectory
+from testbed.results import listing, logs
+from testbed.results.directory import RunDirectory
+from testbed.results.surroundings import newest
 
 from .made import CELLS, calibration, diverged, done, make_run
 
@@ -112,7 +113,7 @@ def test_a_cell_that_diverged_is_done_and_nothing_is_left_to_resume(tmp_path, ca
 def test_show_before_anything_is_done(tmp_path, capsys):
     run = RunDirectory.create("toy", tmp_path / "run")
     run.write_text("scenario.yaml", "name: toy\n")
-    run.write_json("cells.json", [{"id": "a"}])
+    run.write_json("cells.json", [{"id": "a", "method": "dpsgd"}])
     show.show(run, as_json=False)
     said = capsys.readouterr().out
     assert "0 of 1 cells are done" in said
@@ -120,9 +121,8 @@ def test_show_before_anything_is_done(tmp_path, capsys):
 
 
 def test_a_calibration_survives_the_disk(tmp_path):
-    (stored,) = show.newest(make_run(tmp_path).read_json("links.json"))
-    probe = calibration().probes[0]
-    assert show.calibration(stored).probes == (replace(probe, uses=frozenset({"w0-w1"})),)
+    (stored,) = newest(make_run(tmp_path).networks())
+    assert stored.calibration == calibration()
 
 
 def test_logs_have_headings_and_leave_out_silence(tmp_path, capsys):

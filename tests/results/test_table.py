@@ -5,9 +5,9 @@ import io
 import pytest
 from rich.console import Console
 
-from testbed.results.comparison import compare
 from testbed.results.table import show_comparison
 
+from .made import compare
 from .test_comparison import diverged, failed, reached, result
 
 
@@ -32,7 +32,7 @@ def rows(lines: list[str]) -> dict[str, list[str]]:
 
 def test_all_columns_where_there_is_room():
     found = rows(shown(RESULTS, 150))
-    assert found["dpsgd"] == ["100.0", "60.0", "0.0", "30.0", "10.0", "20.0", "2.0", "90.0%", "1.0", "4.00", "suspect"]
+    assert found["dpsgd"] == ["100.0", "60.0", "0.0", "30.0", "10.0", "20.0", "2.00", "90.0%", "1.0", "4.00", "suspect"]
     assert found["choco"][6] == "not reached"
     assert found["choco"][9] == "–"
     assert found["dcd"] == ["–"] * 10 + ["failed"]
@@ -93,4 +93,4 @@ def test_the_title_says_what_is_compared():
 
 def test_repeats_that_reached_the_target_at_different_times_have_a_spread():
     found = rows(shown([result("dpsgd", target=reached(time)) for time in (2.0, 3.0)], 150))
-    assert found["dpsgd"][6] == "2.5 ±0.5"
+    assert found["dpsgd"][6] == "2.50 ±0.50"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.plan import plan
+from testbed.plan.make import plan
 from testbed.results import traffic
 from testbed.scenario.load import loads
 from testbed.worker.result import JobResult

@@ -33,8 +33,8 @@ class Prisoner(DPSGD):
 
 def look_around() -> dict[str, object]:
     status = dict(line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line)
-    cells = Path.cwd().parent
-    finished = next(path for path in cells.iterdir() if path != Path.cwd())
+    lent = Path.cwd().parent
+    finished = next((lent.parent / "cells").glob("*/result.json"))
     return {
         "user": os.getuid(),
         "capabilities": int(status["CapEff"], 16) | int(status["CapPrm"], 16) | int(status["CapBnd"], 16),
@@ -49,8 +49,9 @@ def look_around() -> dict[str, object]:
         "remount": attempt(lambda: call("mount", b"none", b"/tmp", None, 0x20, None)),
         "sysctl": attempt(lambda: Path("/proc/sys/net/ipv4/tcp_rmem").write_text("1 1 1")),
         "host_socket": attempt(lambda: Path("/run/testbed/other").touch()),
-        "finished_cell": attempt(lambda: (finished / "result.json").write_text("x")),
-        "beside_cells": attempt(lambda: (cells / "mine").touch()),
+        "finished_cell": attempt(lambda: finished.write_text("x")),
+        "beside_cells": attempt(lambda: (lent / "mine").touch()),
+        "notices": attempt(lambda: (lent.parent / "notices" / Path.cwd().name / "mine").touch()),
         "system": attempt(lambda: Path("/usr/bin/mine").touch()),
         "root": attempt(lambda: Path("/mine").touch()),
         "engine": attempt(lambda: socket.socket(socket.AF_UNIX).connect("/var/run/docker.sock")),

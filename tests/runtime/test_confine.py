@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+NOBODY = 65534
 SCRIPT = """
 import json, os, socket, sys
 from pathlib import Path
@@ -54,6 +55,7 @@ def service() -> Iterator[Path]:
 def test_only_its_directory_and_nobody_to_talk_to(tmp_path: Path, service: Path) -> None:
     cell, hidden = tmp_path / "cell", tmp_path / "networks"
     cell.mkdir()
+    os.chown(cell, NOBODY, NOBODY)
     (hidden / "other").mkdir(parents=True)
     words = [sys.executable, "-c", SCRIPT, str(cell), str(hidden), str(service)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)

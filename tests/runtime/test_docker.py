@@ -21,7 +21,7 @@ from engine import own_engine
 from running import Place, assert_ran, wait_for, write
 
 from testbed.runtime import hostimage
-from testbed.runtime.container import CONTROLLER, NETWORK, RUN, WORKER
+from testbed.runtime.container_spec import CONTROLLER, NETWORK, RUN, WORKER
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -73,7 +73,7 @@ def rows(cell: Path) -> list[tuple[Any, ...]]:
 
 def training(place: Place, cell: str) -> Callable[[], bool]:
     """Whether the workers of a cell are under way."""
-    log = place.folder / run_name(place) / "cells" / cell / "progress"
+    log = place.folder / run_name(place) / "lent" / cell / "progress"
     return lambda: log.is_file() and any(log.read_bytes()[8:16]) and log.read_bytes()[0] > 3
 
 
@@ -125,7 +125,7 @@ def test_there_is_no_way_out_and_no_more_memory_than_allowed(engine: DockerClien
     cells = place.folder / run_name(place) / "cells"
 
     prisoner = "v0-prisoner.py-prisoner-r0"
-    seen = json.loads((cells / prisoner / "prisoner.json").read_text())
+    seen = json.loads((cells / prisoner / "files" / "prisoner.json").read_text())
     assert seen.pop("internet") in ("ENETUNREACH", "EHOSTUNREACH", "TimeoutError")
     assert seen == {
         "user": 65534,
@@ -135,7 +135,7 @@ def test_there_is_no_way_out_and_no_more_memory_than_allowed(engine: DockerClien
         "interfaces": ["eth0", "lo"],
         "in_sys": ["eth0", "lo"],
         **dict.fromkeys(("link_down", "raw_socket", "new_network", "new_user", "remount", "sysctl"), False),
-        **dict.fromkeys(("host_socket", "finished_cell", "beside_cells", "system", "root", "engine"), False),
+        **dict.fromkeys(("host_socket", "finished_cell", "beside_cells", "notices", "system", "root", "engine"), False),
         "host": "ECONNREFUSED",
         "own_directory": True,
     }
@@ -154,14 +154,15 @@ def test_there_is_no_way_out_and_no_more_memory_than_allowed(engine: DockerClien
 
 
 def test_a_container_that_is_killed_ends_its_cell_and_no_other(engine: DockerClient, place: Place) -> None:
-    file = write(place.folder, training=LONG, methods="[dpsgd, allreduce]", compute="{step_time: 5ms}")
+    file = write(place.folder, training=LONG, methods="[dpsgd, allreduce]", compute="{step_time: 5ms}", slow_motion="1")
     words = ["--runtime", "docker", "--out", run_name(place), "--no-calibrate"]
     process = place.start("up", file, *words)
     wait_for(training(place, "v0-dpsgd-r0"), process)
     container(engine, place, "w1").kill()
     second = "v0-allreduce-r0"
     wait_for(training(place, second), process)
-    assert result(place, "v0-dpsgd-r0")["error"] == "w1 is gone: its container ended (exit code 137, SIGKILL)"
+    error = result(place, "v0-dpsgd-r0")["error"]
+    assert error.startswith("w1 is gone: its container ended (exit code 137, SIGKILL) in step ")
     container(engine, place, "w2").stop(timeout=0)
     _, said = process.communicate()
     assert process.returncode == 5, said
@@ -177,6 +178,7 @@ def test_faults_come_to_containers_too(engine: DockerClient, place: Place) -> No
         network=f"{{topology: ring, link: {{latency: 1ms, rate: 200mbit}}, events: {events}}}",
         training="{steps: 150, lr: 0.05}",
         compute="{step_time: 10ms}",
+        slow_motion="1",
         on_failure="continue",
         methods="[dpsgd]",
     )
@@ -211,7 +213,7 @@ def test_a_container_that_is_killed_while_it_starts_costs_one_cell(engine: Docke
 def test_containers_end_with_a_controller_that_was_killed(engine: DockerClient, place: Place) -> None:
     bystander = engine.containers.create(hostimage.ensure(engine), ["/nothing"], labels={"else": "testbed"})
     try:
-        file = write(place.folder, training=LONG, methods="[dpsgd]", compute="{step_time: 5ms}")
+        file = write(place.folder, training=LONG, methods="[dpsgd]", compute="{step_time: 5ms}", slow_motion="1")
         process = place.start("up", file, "--runtime", "docker", "--out", run_name(place), "--no-calibrate")
         wait_for(training(place, "v0-dpsgd-r0"), process)
         labels = container(engine, place, "w0").labels
@@ -235,7 +237,9 @@ def test_containers_end_with_a_controller_that_was_killed(engine: DockerClient, 
 def test_an_engine_that_stops_ends_the_run_clearly(place: Place) -> None:
     with contextmanager(own_engine)() as engine:
         place.environment["DOCKER_HOST"] = os.environ["DOCKER_HOST"]
-        file = write(place.folder, training=LONG, methods="[dpsgd, allreduce]", compute="{step_time: 5ms}")
+        file = write(
+            place.folder, training=LONG, methods="[dpsgd, allreduce]", compute="{step_time: 5ms}", slow_motion="1"
+        )
         process = place.start("up", file, "--runtime", "docker", "--out", run_name(place), "--no-calibrate")
         wait_for(training(place, "v0-dpsgd-r0"), process)
         assert len(ours(engine, place)) == 3

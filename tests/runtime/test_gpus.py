@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from testbed import checks
 from testbed.cli import cli
 from testbed.errors import ScenarioError
-from testbed.jobs import jobs
-from testbed.plan import plan
-from testbed.runtime import gpus, nursery
-from testbed.runtime.container import Start, specification
-from testbed.runtime.gpus import Gpu, Supply, assign, backend, exclusive, visible
+from testbed.plan.gpus import Gpu, Supply, assign, backend, exclusive
+from testbed.plan.make import plan
+from testbed.run.jobs import jobs
+from testbed.runtime import checks, forkserver, gpus
+from testbed.runtime.container_spec import Start, specification
+from testbed.runtime.gpus import visible
 from testbed.scenario.load import loads
 from testbed.worker import loop
 
@@ -90,12 +90,12 @@ def test_a_plan_refuses_with_file_and_line():
 
 def test_jobs_know_their_gpus_device_and_backend(tmp_path):
     made = plan(loads(TEXT, "s.yaml"), gpus=Supply(some(4)))
-    todo = jobs(made, made.cells[1], tmp_path, None)
+    todo = jobs(made, made.cells[1], tmp_path, tmp_path / "notices", None)
     assert [(job.gpus, job.device, job.backend) for job in todo] == [
         ((f"GPU-{rank}a",), "cuda", "nccl") for rank in range(3)
     ]
     mixed = plan(loads(TEXT, "s.yaml", ["workers.gpus={w1: 1}"]), gpus=Supply(some(2)))
-    todo = jobs(mixed, mixed.cells[0], tmp_path, None)
+    todo = jobs(mixed, mixed.cells[0], tmp_path, tmp_path / "notices", None)
     assert [(job.gpus, job.device, job.backend) for job in todo] == [
         ((), "cpu", "gloo"),
         (("GPU-1a",), "cuda", "gloo"),
@@ -107,7 +107,7 @@ def test_jobs_know_their_gpus_device_and_backend(tmp_path):
 def test_workers_that_may_be_lost_talk_gloo_whatever_the_method(tmp_path, change):
     made = plan(loads(TEXT, "s.yaml", [change]), gpus=Supply(some(3)))
     for cell in made.cells:
-        assert {job.backend for job in jobs(made, cell, tmp_path, None)} == {"gloo"}
+        assert {job.backend for job in jobs(made, cell, tmp_path, tmp_path / "notices", None)} == {"gloo"}
 
 
 def test_networks_that_differ_in_gpus_alone_are_points_of_their_own():
@@ -146,8 +146,8 @@ def test_a_worker_sees_its_own_only(tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(loop, "run_job", lambda job, **_: seen.append(os.environ["CUDA_VISIBLE_DEVICES"]))
     made = plan(loads(TEXT, "s.yaml", ["workers.gpus={w0: [1, 0], w2: 1}"]), gpus=Supply(some(2)))
-    for job in jobs(made, made.cells[0], tmp_path, None):
-        nursery.train(job)
+    for job in jobs(made, made.cells[0], tmp_path, tmp_path / "notices", None):
+        forkserver.train(job)
     assert seen == ["GPU-1a,GPU-0a", "", "GPU-1a"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from pathlib import Path
 
 import pyarrow.parquet as parquet
@@ -40,4 +41,29 @@ def test_thirty_two_workers_on_a_ring(tmp_path: Path) -> None:
     assert all(
         sorted(set(sends[sends.worker == w].peer)) == sorted({(w - 1) % 32, (w + 1) % 32}) for w in range(WORKERS)
     )
+    assert place.left_behind() == []
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(900)
+def test_two_hundred_and_fifty_six_workers(tmp_path: Path) -> None:
+    """Where a process may have as many open files as is usual: what needs more asks for it."""
+    place = Place(tmp_path)
+    file = write(
+        tmp_path,
+        workers="256",
+        methods="[dpsgd]",
+        training="{steps: 2, lr: 0.05}",
+        network="{topology: ring, link: {latency: 5ms, rate: 50mbit}}",
+    )
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, limits[1]))
+    try:
+        process = place.start("up", file, "--out", "run", "--no-calibrate")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    _, said = process.communicate(timeout=800)
+    assert process.returncode in (0, 6), said
+    cell = tmp_path / "run/cells/v0-dpsgd-r0"
+    assert sorted(losses(cell)) == list(range(256))
     assert place.left_behind() == []

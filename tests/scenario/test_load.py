@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.errors import ScenarioError
-from testbed.network.shape import Shape
+from testbed.link.shape import Shape
 from testbed.scenario.load import dump, load, loads, name_from, validate
 from testbed.scenario.source import Source
 from testbed.scenario.sweep import variants
@@ -100,6 +100,14 @@ def test_options_of_methods_survive_a_dump_whatever_they_are(options):
         ("methods: [dpsgd]", "s.yaml: workers is missing: how many"),
         ("workers: 8\nmethods: []", "s.yaml:2: methods: needs at least 1 entry"),
         ("workers: 8\nmethods: {dpsgd: , dcd: }", "s.yaml:2: methods: should be a list"),
+        (
+            "workers: 3\nmethods: [dpsgd]\non_failure: continue\ntraining: {checkpoint_every: 5}",
+            "s.yaml:4: training.checkpoint_every: cannot be had together with on_failure: continue",
+        ),
+        (
+            "workers: 3\nmethods: [dpsgd]\ntraining: {checkpoint_every: 5}\nnetwork: {events: [{at: 1s, slow: w1}]}",
+            "s.yaml:3: training.checkpoint_every: cannot be had together with network.events",
+        ),
         ("workers: 0\nmethods: [dpsgd]", "s.yaml:1: workers: must be at least 1, not 0"),
         ("workers: 10000\nmethods: [dpsgd]", "s.yaml:1: workers: must be at most 1024"),
         ("workers: eight\nmethods: [dpsgd]", "s.yaml:1: workers: should be a whole number, not 'eight'"),

@@ -1,7 +1,7 @@
 import pytest
 
 from testbed.errors import ScenarioError
-from testbed.network.shape import Shape
+from testbed.link.shape import Shape
 from testbed.scenario.load import dump, loads
 from testbed.scenario.units import Duration
 
@@ -134,9 +134,9 @@ def test_traces(tmp_path):
         ("regions: {eu: [w0]}\nbetween: [{latency: 5ms}]", "network.between.0: regions is missing: The two regions"),
         (
             "regions: {eu: [w0]}\nbetween: {lateny: 5ms, rate: 1mbit}",
-            "allowed: latency, rate, jitter, loss, buffer; did",
+            "allowed: latency, rate, jitter, loss, buffer, reorder, duplicate, corrupt; did",
         ),
-        ("regions: {eu: [w0]}\nbetween: [{regions: [eu, eu], lateny: 5ms}]", "buffer, trace, regions; did you mean"),
+        ("regions: {eu: [w0]}\nbetween: [{regions: [eu, eu], lateny: 5ms}]", "corrupt, trace, regions; did you mean"),
         ("regions: {eu: []}", "network.regions.eu: needs at least 1 entry"),
         ("congestion: Cubic!", "network.congestion: 'Cubic!' is not allowed. TCP congestion control"),
         ("topology: {erdos-renyi: {p: 0}}", "erdos-renyi.p: must be more than 0"),
@@ -234,3 +234,35 @@ def test_models_cannot_be_changed():
     scenario = loads(SHORT)
     with pytest.raises(ValueError, match="frozen"):
         scenario.network.link.latency = Duration(1)
+
+
+def test_jitter_may_have_a_shape_and_two_ways_to_write_it() -> None:
+    found = network("link: {jitter: {spread: 5ms, shape: normal}}\nlinks: [{between: [w0, w1], jitter: 2ms:pareto}]")
+    assert found.link.shape() == Shape(0.005, 10**8, jitter=0.005, jitter_shape="normal")
+    assert found.links[0].on(found.link.shape()).jitter_shape == "pareto"
+    assert str(found.link.jitter) == "5ms:normal"
+    assert found.link.model_dump(mode="json")["jitter"] == "5ms:normal"
+    plain = network("link: {jitter: {spread: 5ms, shape: normal}}\nlinks: [{between: [w0, w1], jitter: 2ms}]")
+    assert plain.links[0].on(plain.link.shape()).jitter_shape == "uniform"  # jitter is replaced as a whole
+
+
+def test_regions_take_jitter_with_a_shape_for_all_pairs_or_for_some() -> None:
+    text = "regions: {eu: [w0, w1], us: [w2]}\nbetween: {jitter: %s}"
+    for written in ("{spread: 5ms, shape: pareto}", "{eu: {us: {spread: 5ms, shape: pareto}}}", "5ms:pareto"):
+        told = network(text % written).regional("w0", "w2")
+        assert (told.jitter, told.jitter.shape) == (0.005, "pareto")
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        ("jitter: {spread: 5ms, shape: gauss}", "network.link.jitter: 'gauss' is no shape of jitter; one of: uniform"),
+        ("jitter: {shape: normal}", "network.link.jitter: no spread; write for example {spread: 5ms, shape: normal}"),
+        ("jitter: {spread: 5ms, form: normal}", "network.link.jitter: unknown key 'form'"),
+        ("jitter: {spread: 5}", "network.link.jitter: 5 has no unit"),
+        ("reorder: 100%", "network.link.reorder: must be less than 100%"),
+        ("corrupt: 2", "network.link.corrupt: 2 is not clear"),
+    ],
+)
+def test_what_is_wrong_with_disturbed_links_is_said(written, words) -> None:
+    assert words in wrong(f"link: {{{written}}}")

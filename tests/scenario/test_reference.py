@@ -11,13 +11,14 @@ import pytest
 from click.testing import CliRunner
 
 from testbed.cli import cli
-from testbed.plan import plan, with_methods_checked
+from testbed.commands.schema import BY_EXAMPLE, ELSEWHERE, SCHEMA, UNITS, _with_code, anchor, properties, text
+from testbed.plan.make import plan, with_methods_checked
+from testbed.plan.timeline import SLOW_FACTOR
 from testbed.scenario.chapters import CHAPTERS
 from testbed.scenario.load import load
 from testbed.scenario.read import read
-from testbed.scenario.reference import ELSEWHERE, SCHEMA, UNITS, _with_code, anchor, properties, text
 from testbed.scenario.task import Task
-from testbed.scenario.timeline import FLAP_EVERY, FLAP_FOR, RANDOM_FOR, SLOW_FACTOR
+from testbed.scenario.verbs import DRAWN_FOR, VERBS
 from testbed.tasks import datasets
 from testbed.tasks.models.gpt import Gpt
 from testbed.tasks.models.lstm import Lstm
@@ -78,7 +79,7 @@ def test_every_key_of_every_model_is_in_a_table():
         shown.setdefault(name, set()).update(table.keys or properties(name)["properties"])
     shown["Event"] |= set(properties("LinkOptions")["properties"])  # what `link` says
     for name in ("Scenario", *SCHEMA["$defs"]):
-        if name not in UNITS and name not in ELSEWHERE and name != "Nothing":
+        if name not in (*UNITS, *ELSEWHERE, *BY_EXAMPLE, "Nothing"):
             assert shown[name] == set(properties(name)["properties"]), name
 
 
@@ -117,10 +118,10 @@ def test_words_about_defaults_are_what_the_code_does():
     augmented = [name for name, data in datasets.ALL.items() if getattr(data, "augment", False)]
     assert f"true for {' and '.join(augmented)}, false for the others" in keys["augment"]
     events = {key: schema["description"] for key, schema in properties("Event")["properties"].items()}
-    assert f"{FLAP_FOR:g}s" in events["for"]
-    assert f"{FLAP_EVERY:g}s" in events["every"]
+    assert f"{VERBS['flap'].usually_for:g}s" in events["for"]
+    assert f"{VERBS['flap'].usually_every:g}s" in events["every"]
     assert f"Default: {SLOW_FACTOR:g}." in events["factor"]
-    assert f"lasts {RANDOM_FOR:g}s" in properties("RandomEvents")["properties"]["for"]["description"]
+    assert f"lasts {DRAWN_FOR:g}s" in properties("RandomEvents")["properties"]["for"]["description"]
 
 
 def test_mappings_and_lists_in_words_are_set_as_code():

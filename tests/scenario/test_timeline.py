@@ -1,8 +1,8 @@
 from itertools import islice, pairwise, takewhile
 from statistics import mean
 
+from testbed.plan.timeline import at_steps, at_times
 from testbed.scenario.load import loads
-from testbed.scenario.timeline import at_steps, at_times
 
 from .examples import SHORT
 

@@ -5,9 +5,9 @@ import torch
 
 from testbed.errors import ScenarioError
 from testbed.tasks import datasets
-from testbed.tasks.bare import BareTask
 from testbed.tasks.base import make
 from testbed.tasks.datasets import ImageSet, TextSet
+from testbed.tasks.no_data import BareTask
 from testbed.tasks.spec import resolve
 
 

@@ -9,9 +9,9 @@ from testbed.errors import ScenarioError
 from testbed.methods import make as make_method
 from testbed.scenario.load import loads
 from testbed.tasks.base import make
-from testbed.worker.in_memory import run_in_memory
 from testbed.worker.job import Training
 from testbed.worker.local import gossip_named
+from testbed.worker.memory import run_in_memory
 
 
 def task(rank: int, size: int = 8, seed: int = 5):

@@ -8,11 +8,15 @@ from pathlib import Path
 import networkx as nx
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from testbed.cli import cli
 from testbed.errors import ScenarioError
+from testbed.plan.shapes import check_events, link_directions
 from testbed.scenario.load import load, loads
+from testbed.topology import mixing
 from testbed.topology.build import gossip_graph, network_topology
-from testbed.topology.shapes import check_events, link_directions
+from testbed.topology.graph import Edge, Topology, TopologyError
 
 DATA = Path(__file__).parent / "data"
 
@@ -183,6 +187,10 @@ def test_gossip_is_a_ring_where_only_switches_connect():
         ("{links: [[w0, w2], [w2, w1], [w1, w3]]}", (2,)),
         ("{graph: ring, weights: uniform}", (1, 3)),
         ("one-peer-exponential", (3,)),
+        ("{random-pairs: {seed: 2}}", mixing.random_pairs(4, 2).sources(0, 0)),
+        ("random-pairs", mixing.random_pairs(4, 1).sources(0, 0)),  # the scenario's seed
+        ("{arcs: [[w0, w1], [w1, w2], [w2, w3], [w3, w0], [w2, w0]]}", (2, 3)),
+        ("{graph: star, weights: push}", (1, 2, 3)),
         ("{weights: [[.5, .5, 0, 0], [.5, 0, .5, 0], [0, .5, 0, .5], [0, 0, .5, .5]]}", (1,)),
     ],
 )
@@ -202,6 +210,11 @@ def test_gossip_as_asked(gossip, sources):
         ("workers: 5\nnetwork:\n  topology: {links: [[w0, w1], [w1, w2]]}", "test.yaml:3", "no link leads to w3, w4"),
         ("network:\n  topology: {links: [[w0, w1], [w1, w2], [w1, w0]]}", "test.yaml:2", "w1-w0 is listed twice"),
         ("network:\n  topology: {links: [[w0, w1], [w2, s]]}", "test.yaml:2", "nothing links"),
+        (
+            "workers: 300\nnetwork:\n  topology: complete",
+            "test.yaml:3",
+            "44850 links, and there are addresses for",
+        ),
         ("network:\n  topology: {file: nowhere.gml}", "test.yaml:2", "no topology file"),
         ("workers: 4\nnetwork:\n\n  switches: [w1]", "test.yaml:4", "all nodes of a ring are workers"),
         ("workers: 4\nnetwork:\n  switches: [s9]", "test.yaml:3", "unknown node 's9'"),
@@ -220,6 +233,50 @@ def test_topologies_that_cannot_be(text, where, words):
     found = problem(text)
     assert found.startswith(f"{where}: ")
     assert words in found
+
+
+LONG = "Gr" + "ö" * 298
+GRAPHML = """<graphml xmlns="http://graphml.graphdrawing.org/xmlns">
+<key id="l" for="node" attr.name="label" attr.type="string"/><graph edgedefault="undirected">
+<node id="0"><data key="l">{}</data></node><node id="1"/><edge source="0" target="1"/></graph></graphml>"""
+MININET = """from mininet.topo import Topo
+class Own(Topo):
+    def build(self):
+        self.addLink(self.addHost({!r}), self.addHost('h2'))
+"""
+CANNOT = ["../../etc/cron", "a/b", "a b", ".", "..", "-rf", "a\nb", "a\x1b[2J", "a>b", LONG]
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "words"),
+    [
+        ("own.graphml", GRAPHML.format(LONG), "has 598 bytes; at most 63 can be used"),
+        ("own.graphml", GRAPHML.format("..."), "a worker cannot be called '...'"),
+        *[("own.py", MININET.format(name), "598 bytes" if name == LONG else "cannot be called") for name in CANNOT],
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("command", ["plan", "up", "net up"])
+def test_names_that_no_file_or_host_can_have(tmp_path, file, content, words, command):
+    """All commands refuse them alike, before anything is made."""
+    (tmp_path / file).write_text(content)
+    kind = "file" if file.endswith("ml") else "mininet"
+    (tmp_path / "s.yaml").write_text(f"network:\n  topology: {{{kind}: {file}}}\nmethods: [dpsgd]\n")
+    with pytest.raises(ScenarioError, match=r"s\.yaml:2: ") as caught:
+        CliRunner().invoke(cli, [*command.split(), str(tmp_path / "s.yaml")], catch_exceptions=False)
+    assert words in str(caught.value)
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "__pycache__") == sorted([file, "s.yaml"])
+
+
+@pytest.mark.parametrize("name", ["Zürich", "h1", "São_Paulo.2", "0", "a-b", "é" * 31])
+def test_names_that_files_and_hosts_can_have(name):
+    assert Topology("t", (name, "x"), (), (Edge(name, "x"),)).check().workers == (name, "x")
+
+
+@pytest.mark.parametrize("name", ["n" * 300, "a\x1bb", " ", "ü" * 32])
+def test_switches_have_names_that_can_be_shown(name):
+    with pytest.raises(TopologyError):
+        Topology("t", ("w0",), (name,), (Edge("w0", name),)).check()
+    assert Topology("t", ("w0",), ("EU West",), (Edge("w0", "EU West"),)).check()
 
 
 @pytest.mark.parametrize(
@@ -273,6 +330,11 @@ def test_events_kill_workers_not_switches():
         ("{graph: ring, weights: [[.5, .5, 0], [.5, .5, 0], [0, 0, 1]]}", "leave gossip.graph out"),
         ("{weights: [[.5, .5, 0], [.5, .5, 0], [0, 0, 1]]}", "nothing links w2 to the rest"),
         ("{graph: one-peer-exponential, weights: uniform}", "its own weights"),
+        ("{graph: random-pairs, weights: push}", "random-pairs brings its own weights"),
+        ("{graph: {arcs: [[w0, w1], [w1, w2], [w2, w0]]}, weights: uniform}", "leave weights out"),
+        ("{arcs: [[w0, w1], [w1, w2], [w1, w0]]}", "nothing that w2 sends ever reaches w0"),
+        ("{arcs: [[w0, w1], [w1, w2], [w2, w0], [w0, w1]]}", "w0 → w1 is listed twice"),
+        ("{arcs: [[w0, w0], [w1, w2], [w2, w0]]}", "two different nodes, not w0 with itself"),
     ],
 )
 def test_gossip_graphs_that_cannot_be(gossip, words):

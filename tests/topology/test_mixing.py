@@ -14,6 +14,15 @@ from testbed.topology.graph import TopologyError
 from testbed.topology.named import named
 
 
+def test_the_spectrum_is_computed_once(monkeypatch):
+    """Of a thousand workers it takes most of a plan's time."""
+    asked, real = [], np.linalg.eigvalsh
+    monkeypatch.setattr(np.linalg, "eigvalsh", lambda W: asked.append(W) or real(W))
+    gossip = mixing.metropolis(named("ring", 16), "ring")
+    assert (gossip.spectral_gap > 0, gossip.gamma_opt > 1, gossip.beta > 1) == (True, True, True)
+    assert len(asked) == 1
+
+
 @pytest.mark.parametrize(
     ("n", "lambda2", "gap", "gamma"),
     [
@@ -106,6 +115,85 @@ def test_one_peer_exponential(n):
         assert gossip.spectral_gap == 1.0
     else:
         assert 0 < gossip.spectral_gap < 1
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 7, 8])
+def test_random_pairs_are_matchings_drawn_from_seed_and_round(n):
+    gossip = mixing.random_pairs(n, seed=3)
+    partners = []
+    for step in range(200):
+        W = gossip.matrix(step)
+        np.testing.assert_array_equal(W, mixing.random_pairs(n, seed=3).matrix(step))  # a function of the step
+        np.testing.assert_array_equal(W, W.T)
+        np.testing.assert_array_equal(W @ W, W)  # pairs that average, so averaging again changes nothing
+        degrees = [len(gossip.sources(step, rank)) for rank in range(n)]
+        assert sum(degrees) == n - n % 2
+        assert gossip.sources(step, 0) == gossip.targets(step, 0)
+        partners.append(gossip.sources(step, 0))
+    assert set(partners) == {(j,) for j in range(1, n)} | ({()} if n % 2 else set())
+    assert gossip.neighbours(0) == set(range(1, n))
+    assert not gossip.static
+    assert gossip.symmetric
+    if n > 3:
+        assert any((mixing.random_pairs(n, 4).matrix(t) != gossip.matrix(t)).any() for t in range(8))
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 7, 16])
+def test_the_spectral_gap_of_random_pairs_is_what_rounds_do_on_average(n):
+    """E‖Wx‖² = ρ‖x‖² for x without mean: measured over many rounds on one vector."""
+    gossip = mixing.random_pairs(n, seed=1)
+    x = np.random.default_rng(0).standard_normal(n)
+    x -= x.mean()
+    left = np.mean([np.square(gossip.matrix(t) @ x).sum() for t in range(4000)]) / np.square(x).sum()
+    assert (1 - gossip.spectral_gap) ** 2 == pytest.approx(left, abs=0.02)
+
+
+def test_push_shares_out_equally():
+    gossip = mixing.push(nx.DiGraph([(0, 1), (1, 2), (2, 3), (3, 0), (0, 2)]), "arcs")
+    P = gossip.matrices[0]
+    third = 1 / 3
+    np.testing.assert_allclose(
+        P, [[third, 0, 0, 0.5], [third, 0.5, 0, 0], [third, 0.5, 0.5, 0], [0, 0, 0.5, 0.5]]
+    )  # row: receiver
+    assert gossip.kind == "column"
+    assert gossip.sources(0, 2) == (0, 1)
+    assert gossip.targets(0, 0) == (1, 2)
+    assert not gossip.symmetric
+
+
+def test_the_spectral_gap_of_column_weights_is_how_fast_shares_settle():
+    gossip = mixing.push(nx.DiGraph([(0, 1), (1, 2), (2, 3), (3, 0), (0, 2)]), "arcs")
+    w, history = np.ones(4), []
+    limit = np.array([12, 8, 16, 16]) / 13
+    for _ in range(60):
+        w = gossip.matrices[0] @ w
+        history.append(np.abs(w - limit).max())
+    assert 1 - gossip.spectral_gap == pytest.approx((history[59] / history[29]) ** (1 / 30), abs=0.02)
+
+
+@pytest.mark.parametrize("name", ["ring", "complete", "hypercube"])
+def test_push_on_regular_graphs_is_doubly_stochastic(name):
+    push, metropolis = mixing.push(named(name, 8), name), mixing.metropolis(named(name, 8), name)
+    assert push.kind == "doubly"
+    np.testing.assert_allclose(push.matrices[0], metropolis.matrices[0], atol=1e-12)
+
+
+def test_push_on_a_star_is_not():
+    gossip = mixing.push(named("star", 4), "star")
+    assert gossip.kind == "column"
+    np.testing.assert_allclose(gossip.matrices[0].sum(axis=0), 1)
+    assert gossip.matrices[0][0].sum() == pytest.approx(0.25 + 3 * 0.5)
+
+
+def test_arcs_without_a_way_back():
+    with pytest.raises(TopologyError, match="nothing that w2 sends ever reaches w0"):
+        mixing.push(nx.DiGraph([(0, 1), (1, 0), (1, 2)]), "arcs")
+
+
+def test_a_given_matrix_may_be_column_stochastic():
+    gossip = mixing.given([[0.5, 0.25], [0.5, 0.75]], 2)
+    assert gossip.kind == "column"
+    assert mixing.given([[0.5, 0.5], [0.5, 0.5]], 2).kind == "doubly"
 
 
 def test_no_spectrum_where_there_is_none():

@@ -1,4 +1,4 @@
-"""Local training in which workers are killed and started again: what the director does in a run, without a network."""
+"""Local training in which workers are killed and started again: what the injector does in a run, without a network."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from testbed.methods import make
-from testbed.rejoins import Rejoins
+from testbed.run.rejoin_coordinator import Rejoins
 from testbed.topology.gossip import Gossip
-from testbed.worker.crew import Crew
+from testbed.worker.forked import ForkedWorkers
 from testbed.worker.job import Compute, Job, Training
 from testbed.worker.loop import run_job
 from testbed.worker.lost import Lost, may_lose
-from testbed.worker.progress import Progress
+from testbed.worker.progress import Board, orders
 from testbed.worker.result import JobResult
 
 from .workers import Bowl, make_job, matrices
@@ -32,9 +32,9 @@ Task = Callable[[int, int, int], Any]
 class Stage:
     """One training under way, and what a script may do to it."""
 
-    crew: Crew[JobResult]
+    crew: ForkedWorkers[JobResult]
     rejoins: Rejoins
-    progress: Progress
+    progress: Board
     lost: Lost
     killed: list[tuple[int, int]] = field(default_factory=list)  # rank, step
 
@@ -70,7 +70,7 @@ def play(
     *,
     training: Training = TRAINING,
     task: Task = Bowl,
-    deadline: float = 10.0,
+    message_timeout: float = 10.0,
     call: Callable[[Job, Any, Task], JobResult] | None = None,
     **options: Any,
 ) -> Ended:
@@ -83,15 +83,15 @@ def play(
         cell,
         gossip=matrices(gossip.matrices),
         training=training,
-        deadline=deadline,
+        message_timeout=message_timeout,
         tolerant=True,
         progress=str(cell / "progress"),
         **options,
     )
-    progress, lost = Progress(cell / "progress", n, create=True), Lost(cell)
+    progress, lost = Board(cell / "progress", orders(cell), n), Lost(cell)
     jobs = [job.for_rank(rank) for rank in range(n)]
     acts = list(acts)
-    with Crew([partial(begin, job, method, task) for job in jobs], may_lose=may_lose(job)) as crew:
+    with ForkedWorkers([partial(begin, job, method, task) for job in jobs], may_lose=may_lose(job)) as crew:
 
         def restart(rank: int, job: Job) -> None:
             assert crew.restart(rank, partial(begin, job, method, task)) is not None

@@ -7,8 +7,9 @@ from time import monotonic_ns
 
 import pytest
 
+from testbed.worker import clock as clocks
 from testbed.worker.clock import Clock
-from testbed.worker.queueing import Queueing
+from testbed.worker.cpu_wait import CpuWait
 from testbed.worker.trace import CODES, Trace
 
 
@@ -33,6 +34,22 @@ def test_pauses_do_not_count():
     assert span["end_ns"] - span["start_ns"] >= 50_000_000
 
 
+def test_in_slow_motion_it_shows_scenario_time(monkeypatch):
+    real = monotonic_ns()
+    monkeypatch.setattr(clocks, "monotonic_ns", lambda: real)
+    clock = Clock(Trace(0), slow_motion=4.0)
+    clock.start(real, elapsed_ns=1_000)
+    assert clock.now_ns() == 1_000
+    real += 8_000
+    assert clock.now_ns() == 3_000
+    with clock.paused():
+        real += 400
+    assert (clock.now_ns(), clock.standing_ns) == (3_000, 100 - 1_000)
+    back = Clock(Trace(1), slow_motion=4.0)  # of a worker that comes back
+    back.start(real - 8_400, -clock.standing_ns)
+    assert back.now_ns() == clock.now_ns()
+
+
 def spin(seconds: float) -> None:
     end = time.thread_time() + seconds
     while time.thread_time() < end:
@@ -45,7 +62,7 @@ def share_one_processor(connection) -> None:
     other = multiprocessing.get_context("fork").Process(target=spin, args=(60.0,))
     other.start()
     try:
-        queueing = Queueing()
+        queueing = CpuWait()
         with queueing.uncounted():
             spin(0.1)
         alone = queueing.ns
@@ -73,7 +90,7 @@ def test_a_kernel_without_such_an_account(monkeypatch):
         raise FileNotFoundError
 
     monkeypatch.setattr(os, "open", missing)
-    queueing = Queueing()
+    queueing = CpuWait()
     with queueing.uncounted():
         pass
     assert (queueing.known, queueing.ns) == (False, 0)

@@ -46,7 +46,7 @@ def test_a_killed_peer_is_noticed_at_once_and_breaks_only_its_own_edges(tmp_path
         in_workers(4, work, watch_every=int(threads))
     for rank in (1, 3):
         error = (tmp_path / f"error.{rank}").read_text()
-        assert error.startswith(f"w{rank}: the connection to w2 broke in step ")  # and not: deadline
+        assert error.startswith(f"w{rank}: the connection to w2 broke in step ")  # and not: message_timeout
         assert "| 2 |" in error
         assert "w2 died or failed first" in error
     assert not (tmp_path / "error.0").exists()
@@ -67,10 +67,10 @@ def test_a_frozen_peer_runs_into_the_deadline(threads):
             channel.receive()
 
     with pytest.raises(
-        PeerLostError, match=r"w[02]: nothing from w1 in step 2 after \d+\.\d s \(deadline 2 s\)"
+        PeerLostError, match=r"w[02]: nothing from w1 in step 2 after \d+\.\d s \(message timeout 2 s\)"
     ) as caught:
-        in_workers(4, work, deadline=2.0, watch_every=int(threads))
-    assert "raise the deadline" in (caught.value.hint or "")
+        in_workers(4, work, message_timeout=2.0, watch_every=int(threads))
+    assert "raise the scenario's patience" in (caught.value.hint or "")
 
 
 def test_the_wait_in_vain_is_in_the_trace(tmp_path: Path):
@@ -84,7 +84,7 @@ def test_the_wait_in_vain_is_in_the_trace(tmp_path: Path):
             channel.receive()
         return transport._trace.spans()
 
-    spans, _ = in_workers(2, work, deadline=0.3)
+    spans, _ = in_workers(2, work, message_timeout=0.3)
     (fault,) = spans[spans["kind"] == KINDS.index("fault")]
     assert fault["peer"] == 1
     assert fault["end_ns"] - fault["start_ns"] >= 0.29e9  # Gloo's clock is not ours
@@ -99,7 +99,7 @@ def test_a_peer_that_never_comes():
             transport.connect()
         return caught.value.hint or ""
 
-    assert "is w1 running" in in_workers(2, work, deadline=0.5)[0]
+    assert "is w1 running" in in_workers(2, work, message_timeout=0.5)[0]
 
 
 def test_an_interface_that_does_not_exist():
@@ -120,4 +120,4 @@ def test_all_reduce_names_the_step_when_somebody_is_missing():
         transport.all_reduce(torch.zeros(10))
 
     with pytest.raises(PeerLostError, match=r"w[01]: nothing from the other workers in step 3 after"):
-        in_workers(3, work, deadline=1.0)
+        in_workers(3, work, message_timeout=1.0)

@@ -11,8 +11,8 @@ from testbed.errors import TrainingError
 from testbed.methods.allreduce import AllReduce
 from testbed.methods.base import Method
 from testbed.methods.dpsgd import DPSGD
-from testbed.worker.in_memory import run_in_memory
 from testbed.worker.job import Training
+from testbed.worker.memory import run_in_memory
 
 from .workers import bowl, ring
 
@@ -66,7 +66,7 @@ def test_the_failure_itself_is_raised_and_nobody_waits_for_it():
 
 def test_rounds_that_do_not_match_end_at_the_deadline():
     with pytest.raises(TrainingError, match=r"w\d: nothing from w1 in step \d after 1 s"):
-        run("does not send", deadline=1.0)
+        run("does not send", message_timeout=1.0)
 
 
 def test_dpsgd_keeps_the_mean_and_comes_together():

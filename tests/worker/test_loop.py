@@ -1,6 +1,5 @@
 """Whole trainings over loopback: right, repeatable, measured."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -12,12 +11,11 @@ from testbed.errors import ScenarioError
 from testbed.methods.allreduce import AllReduce
 from testbed.methods.choco import Choco
 from testbed.methods.dpsgd import DPSGD
-from testbed.results.exchanges import exchange_seconds
-from testbed.worker.__main__ import main
-from testbed.worker.in_memory import run_in_memory
+from testbed.results.exchanges import exchange
 from testbed.worker.job import Compute, Training
 from testbed.worker.local import train_local
 from testbed.worker.loop import run_job
+from testbed.worker.memory import run_in_memory
 from testbed.worker.result import JobResult
 from testbed.worker.trace import KINDS
 
@@ -63,9 +61,10 @@ def test_arrivals_are_seen_in_the_steps_that_are_watched():
         arrived = result.spans[result.spans["kind"] == KINDS.index("receive")]
         assert sorted(set(arrived["step"])) == [4, 9]
         assert (arrived["end_ns"] >= arrived["start_ns"]).all()
-    exchange = exchange_seconds(results, 1, pipelined=False)
-    assert exchange is not None
-    assert 0 < exchange < 1
+    found = exchange(results, 1, pipelined=False)
+    assert found is not None
+    assert 0 < found.seconds < 1
+    assert 0 <= found.spread < 1
 
 
 def test_a_result_warns_of_how_its_worker_is_not_isolated(tmp_path):
@@ -126,9 +125,9 @@ def test_files_of_a_run(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "metrics.parquet",
         "trace.parquet",
-        "worker.0.npz",
-        "worker.1.npz",
-        "worker.2.npz",
+        "worker.0.parcel",
+        "worker.1.parcel",
+        "worker.2.parcel",
     ]
     trace = parquet.read_table(tmp_path / "trace.parquet").to_pandas()
     assert len(trace) == sum(len(result.spans) for result in results)
@@ -150,18 +149,6 @@ def test_wrong_names_are_refused_before_anything_starts():
         train_local(2, "dspgd", bowl, ring(2), TRAINING, started=lambda pids: pytest.fail("workers were started"))
     with pytest.raises(ScenarioError, match="dgits"):
         train_local(2, "dpsgd", "dgits", ring(2), TRAINING, started=lambda pids: pytest.fail("workers were started"))
-
-
-def test_a_job_from_a_file(tmp_path):
-    """A single worker as a runtime starts it; and what it leaves behind when it fails."""
-    job = make_job(1, tmp_path, method="dpsgd", task="quadratic", gossip=(((1.0,),),), training=Training(steps=3))
-    (tmp_path / "job.json").write_text(job.to_json())
-    assert main(str(tmp_path / "job.json")) == 0
-    assert JobResult.read(tmp_path, 0).steps == 3
-    wrong = replace(job, method="dspgd", rendezvous=str(tmp_path / "again"))
-    (tmp_path / "job.json").write_text(wrong.to_json())
-    assert main(str(tmp_path / "job.json")) == ScenarioError.exit_code
-    assert "dspgd" in json.loads((tmp_path / "error.0.json").read_text())["message"]
 
 
 def _tensor(array):

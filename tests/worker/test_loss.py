@@ -15,12 +15,13 @@ import torch
 
 from testbed.errors import TrainingError
 from testbed.methods import make
+from testbed.worker import parcel
 from testbed.worker.control import FileControl
-from testbed.worker.crew import run_forked
+from testbed.worker.forked import run_forked
 from testbed.worker.job import Training
 from testbed.worker.local import train_local
 from testbed.worker.lost import Lost
-from testbed.worker.trace import KINDS
+from testbed.worker.trace import KINDS, SPAN
 from testbed.worker.transport import ALL, PeerLostError
 
 from .workers import Bowl, make_job, ring
@@ -36,7 +37,15 @@ def doomed(mark: Path, rank: int, size: int, seed: int) -> Bowl:
 def train(spec, directory: Path, **options):
     task = partial(doomed, directory / "died")
     return train_local(
-        N, make(spec), task, ring(N), TRAINING, directory=directory / "cell", deadline=10, tolerant=True, **options
+        N,
+        make(spec),
+        task,
+        ring(N),
+        TRAINING,
+        directory=directory / "cell",
+        message_timeout=10,
+        tolerant=True,
+        **options,
     )
 
 
@@ -94,7 +103,7 @@ def test_evaluation_is_of_those_that_live(tmp_path):
     X = np.stack([result.x for result in results]).astype(np.float64)
     assert averages[STEPS] == pytest.approx(np.sqrt(np.square(X - X.mean(0)).sum() / len(X)), rel=1e-6)
     left = {path.name for path in (tmp_path / "cell").iterdir()}
-    results_of = {f"worker.{rank}.npz" for rank in (0, 1, 3, 4)}
+    results_of = {f"worker.{rank}.parcel" for rank in (0, 1, 3, 4)}
     assert left == {"lost.2.0.json", "metrics.parquet", "trace.parquet", *results_of}
     trace = parquet.read_table(tmp_path / "cell" / "trace.parquet").to_pandas()
     assert set(trace[trace.kind == "fault"].worker) == {1, 3}  # its neighbours noticed, and nobody else
@@ -165,9 +174,9 @@ def test_a_frozen_worker_is_named_and_not_those_who_wait_for_others(tmp_path):
             return super().gradient(step, out)
 
     with pytest.raises(PeerLostError, match=r"w[13]: nothing from w2 in step \d") as raised:
-        train_local(N, make("dpsgd"), Freezing, ring(N), TRAINING, directory=tmp_path, deadline=2.0)
-    with np.load(tmp_path / f"unfinished.{str(raised.value)[1]}.npz") as stored:  # the other may not have had the time
-        assert (stored["spans"]["kind"] == KINDS.index("fault")).any()
+        train_local(N, make("dpsgd"), Freezing, ring(N), TRAINING, directory=tmp_path, message_timeout=2.0)
+    name = f"unfinished.{str(raised.value)[1]}"  # the other may not have had the time
+    assert (parcel.read(tmp_path, name, {"spans": SPAN})[1]["spans"]["kind"] == KINDS.index("fault")).any()
 
 
 def test_the_silent_one_is_named_where_all_wait_for_all():

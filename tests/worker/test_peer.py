@@ -9,8 +9,8 @@ import torch
 from testbed.errors import ScenarioError
 from testbed.topology.gossip import Gossip
 from testbed.worker.clock import Clock
-from testbed.worker.in_memory import MemoryTransport, Switchboard
 from testbed.worker.job import Compute, Training, matrices
+from testbed.worker.memory import MemoryTransport, Switchboard
 from testbed.worker.peer import WorkerPeer
 from testbed.worker.trace import CODES, Trace
 

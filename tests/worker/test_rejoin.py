@@ -15,7 +15,7 @@ from testbed.methods.base import Method
 from testbed.results.digest import bytes_handed_over
 from testbed.topology.gossip import Gossip
 from testbed.worker.job import Compute, Job
-from testbed.worker.progress import Answer, Notice, Phase, Progress
+from testbed.worker.progress import Answer, Board, Notice, Phase, Progress
 from testbed.worker.rejoin import _nbytes, _packed, _unpack
 from testbed.worker.trace import CODES
 
@@ -53,7 +53,7 @@ def showing_state(job: Job, method: Method, task: Any):
         original(self, peer, state)
         known = {name: getattr(state, name, {}) for name in ("replicas", "estimates", "copies")}
         edges = {other: (edge.p, edge.q) for other, edge in getattr(state, "edges", {}).items()}
-        rounds = state.rounds if hasattr(state, "rounds") else (state.neighbours,)
+        rounds = tuple(state.rounds) if hasattr(state, "rounds") else (state.neighbours,)
         weights = [now.weights for now in rounds]
         content = {**known, "edges": edges, "weights": weights, "public": self.public(peer, state)}
         torch.save(content, Path(job.directory).parent / f"state.{job.rank}")
@@ -236,7 +236,7 @@ def test_somebody_is_killed_in_the_middle_of_it(tmp_path, phase, victim):
         stage.kill(victim)
         return True
 
-    ended = play(tmp_path, "dcd", ring(N), [kill(DEAD, at=8), restart(DEAD), strike], deadline=3)
+    ended = play(tmp_path, "dcd", ring(N), [kill(DEAD, at=8), restart(DEAD), strike], message_timeout=3)
     living = set(ended.results)
     assert living >= set(ALL) - {victim, DEAD}
     assert victim not in living
@@ -282,13 +282,13 @@ def test_buffers_of_all_kinds_travel_with_the_model():
 
 
 def test_what_controller_and_workers_tell_each_other(tmp_path):
-    watching = Progress(tmp_path / "progress", 3, create=True)
+    watching = Board(tmp_path / "progress", tmp_path / "orders", 3)
     assert watching.notice() == Notice()
     told = Notice(4, Phase.PROPOSED, 1, 2, 30)
     watching.put_notice(told)
     watching.set_present(2, 4)
     watching.refuse(1, 2)
-    own = Progress(tmp_path / "progress", 3)
+    own = Progress(tmp_path / "progress", tmp_path / "orders", 3)
     assert (own.notice(), own.notice_number, own.present(4), own.refused(1)) == (told, 4, [2], 2)
     own.put_answer(1, Answer(ready=2, nbytes=1 << 40))
     assert watching.answer(1) == Answer(ready=2, nbytes=1 << 40)
@@ -296,10 +296,10 @@ def test_what_controller_and_workers_tell_each_other(tmp_path):
 
 
 def test_a_notice_is_never_seen_half_written(tmp_path):
-    writing = Progress(tmp_path / "progress", 1, create=True)
+    writing = Board(tmp_path / "progress", tmp_path / "orders", 1)
     child = os.fork()
     if child == 0:
-        reading, last = Progress(tmp_path / "progress", 1), 0
+        reading, last = Progress(tmp_path / "progress", tmp_path / "orders", 1), 0
         while last < 20_000:
             notice = reading.notice()
             if notice.number and (notice.rank != notice.number or notice.step != -notice.number):

@@ -66,3 +66,14 @@ def test_an_empty_trace_is_a_table_too():
 def test_unknown_kinds_are_refused():
     with pytest.raises(TrainingError, match="'mixx'"):
         Trace(0).span("mixx")
+
+
+def test_slow_motion_is_divided_out():
+    trace, slow = Trace(0), Trace(0, slow_motion=2.5)
+    for one in (trace, slow):
+        one.add(CODES["mix"], 1, 1000, 2000, 3, 4)
+    (span,), (slow_span,) = trace.spans(), slow.spans()
+    assert (slow_span["start_ns"], slow_span["end_ns"]) == (400, 800)
+    assert [slow_span[name] for name in ("kind", "step", "peer", "bytes_logical", "bytes_wire")] == [
+        span[name] for name in ("kind", "step", "peer", "bytes_logical", "bytes_wire")
+    ]

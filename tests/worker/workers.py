@@ -19,7 +19,7 @@ from testbed.seeds import derive
 from testbed.tasks.base import Task
 from testbed.topology.gossip import Gossip
 from testbed.worker.control import FileControl
-from testbed.worker.crew import run_forked
+from testbed.worker.forked import run_forked
 from testbed.worker.gloo import GlooTransport
 from testbed.worker.job import Job, Training, matrices
 from testbed.worker.trace import Trace
