@@ -57,6 +57,22 @@ def check() -> None:
         raise Interrupted(_raised[0])
 
 
+@contextlib.contextmanager
+def put_off() -> Iterator[None]:
+    """Inside, these signals wait until the end: for moments in which something is half done. Keep it short."""
+    came: list[int] = []
+    before = {number: signal.getsignal(number) for number in SIGNALS if signal.getsignal(number) is _raise}
+    for number in before:
+        signal.signal(number, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for number in came[:1]:
+            signal.raise_signal(number)
+
+
 def ignore() -> None:
     """From now on: the last words are being said."""
     for number in SIGNALS:

@@ -15,7 +15,7 @@ import click
 
 from testbed.commands.options import BOX, PROFILE, SETS, SLOW_MOTION, with_slow_motion
 from testbed.errors import MissingError, ScenarioError, StorageError, TestbedError
-from testbed.interrupts import Interrupted, interruptible
+from testbed.interrupts import Interrupted, interruptible, put_off
 from testbed.output import OutputError, say
 from testbed.runtime.registry import NAMES
 
@@ -78,13 +78,16 @@ def _up(request: Request, held: ExitStack) -> int:
     if request.dry_run:
         planview.show(made)
         return 0
+    beginning = held.enter_context(ExitStack())  # a directory that does not say what it is cannot be resumed
     if resumed:
         run, chosen = resumed, _missing(made, resumed, chosen)
     else:
+        beginning.enter_context(put_off())
         run = RunDirectory.create(scenario.name, request.out)
         held.enter_context(run.locked())
         remember(run, scenario, made)
     try:
+        beginning.close()
         reported = _run(made, run, chosen, request)
     except OutputError as error:
         raise StorageError(f"{error}, so the run was ended", hint=_how_to_go_on(made, run) or None) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,10 @@ from running import SCENARIO, Place, write
 from testbed.commands.up import Request
 from testbed.commands.up import run as up
 from testbed.errors import MissingError, ScenarioError
+from testbed.interrupts import Interrupted
 from testbed.plan.make import plan
 from testbed.results.directory import RunDirectory
+from testbed.run import resume
 from testbed.run.resume import remember
 from testbed.scenario.load import load
 
@@ -147,6 +150,18 @@ def test_resuming_with_another_scenario(tmp_path):
         up(Request(None, sets=("slow_motion=8",), resume=path))
     with pytest.raises(ScenarioError, match="--profile would change the run's scenario"):
         up(Request(None, profile="small", resume=path))
+
+
+def test_a_signal_while_the_directory_is_made_leaves_one_that_can_be_resumed(tmp_path, monkeypatch):
+    def interrupted(*args):
+        signal.raise_signal(signal.SIGTERM)
+        remember(*args)
+
+    monkeypatch.setattr(resume, "remember", interrupted)
+    with pytest.raises(Interrupted, match="terminated") as stop:
+        up(Request(write(tmp_path), out=tmp_path / "begun"))
+    assert "testbed up --resume" in stop.value.hint
+    assert RunDirectory.open(tmp_path / "begun").cells()
 
 
 def test_a_profile_is_what_is_run(tmp_path, capsys):

@@ -43,7 +43,7 @@ def _one(trial: Trial, place: Place, file: Path, whole: float, expected: dict[st
     place.run("down", "--all")
     if left := place.left_behind():
         trial.fail(f"run {number}, {what}: left behind {left}")
-    if not (run / "cells.json").exists():
+    if not (run / "scenario.yaml").exists():  # which is written last
         trial.count("ended before they began")
         return
     for _ in range(TRIES):
