@@ -69,8 +69,8 @@ def put_off() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        for number in came[:1]:
-            signal.raise_signal(number)
+        for sent in came[:1]:
+            signal.raise_signal(sent)
 
 
 def ignore() -> None:

@@ -174,7 +174,7 @@ class CellRun:
         warned = failures.warnings(lost.ranks(), self.names, self.plan.points[self.cell.point].gossip)
         memory = (row[4] for row in self.sampler.rows if (row[1], row[3]) == ("worker", "memory_own"))
         machine = self._machine(found, len(results))
-        return replace(
+        made = replace(
             found,
             verdict=self._judge(machine, results, payload),
             starved=machine.grade != "faithful" and (_median(self.sampler.own_share) or 0.0) >= OUR_DOING,
@@ -187,6 +187,8 @@ class CellRun:
             rejoined=returned,
             warnings=(*found.warnings, *warned, *(one.text for one in left), *(one.text for one in returned)),
         )
+        with consistent():  # a worker's spans may say that messages came before they were sent
+            return CellResult.of(PlannedCell(self.cell.id, self.cell.method, dict(self.cell.options)), made.stored())
 
     def _payload(
         self, living: Sequence[Job], results: Sequence[JobResult], before: Ports, after: Ports
