@@ -161,7 +161,9 @@ def test_all_bytes_are_counted_and_the_time_is_on_record(tmp_path):
     assert ended.results[1].bytes_sent[DEAD] > ended.results[3].bytes_sent[DEAD]  # the model was w1's
     clocks = [row.time_s for row in ended.results[DEAD].metrics if row.metric == "train_loss"]
     others = [row.time_s for row in ended.results[1].metrics if row.metric == "train_loss"][rejoin.step :]
-    assert max(abs(a - b) for a, b in zip(clocks, others, strict=True)) < 0.1  # one clock for all
+    assert len(clocks) == len(others) > 4
+    for own, other in ((clocks, others), (others, clocks)):  # one clock for all: nobody is two steps ahead of another
+        assert all(later > earlier for later, earlier in zip(own[2:], other, strict=False))
 
 
 def test_killed_twice(tmp_path):
